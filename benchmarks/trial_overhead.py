@@ -26,6 +26,7 @@ from ray import tune
 from benchmarks.figures import machine, tell
 from orchestrator.backends.ray.backend import RayBackend
 from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.record import TrialOutcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -67,7 +68,7 @@ def ours(backend: RayBackend, ranks: int, count: int) -> dict[str, float]:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as results:
         (Path(results) / "trials").mkdir()
-        backend.run(trials, Path(results), ends)
+        backend.run(TrialQueue(trials), Path(results), ends)
     wall_s = time.monotonic() - started
     slots = CPUS // ranks
     return {

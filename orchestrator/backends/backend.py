@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Node, Shape
+from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.record import TrialOutcome
 from sweeps.rank_exit import CONNECTION_ERROR, Cause, RankExit
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
-
-if TYPE_CHECKING:
-    from orchestrator.schedule.queue import TrialQueue
-
 
 RANK_ENTRY = "trainables.rank:run"
 """The function that every rank's process calls: `(request, emit, should_stop, observe, mailbox) -> RankExit`."""
@@ -62,8 +59,8 @@ class Backend(Protocol):
     def ask_for(self, shapes: Sequence[Shape]) -> None:
         """Ask an autoscaler for nodes for these gangs, until others are asked for or `run` ends."""
 
-    def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
-        """Run the trials in the order of the queue, and report to the listener; a plain sequence makes its own queue.
+    def run(self, trial_queue: TrialQueue, results_dir: Path, listener: Listener) -> None:
+        """Run the trials in the order of the queue, and report to the listener.
 
         The ranks write their logs to `results_dir/trials/<trial_id>/`; `results_dir/trials` must exist. Returns when
         the queue is over, or when the listener asked to stop and nothing runs any more. A trial that is abandoned then

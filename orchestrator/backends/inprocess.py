@@ -139,9 +139,8 @@ class InProcessBackend:
     def ask_for(self, shapes: Sequence[Shape]) -> None:
         """Do nothing: there is only one slot."""
 
-    def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
+    def run(self, trial_queue: TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials; see `Backend`. An exception from the listener ends the run."""
-        trial_queue = trials if isinstance(trials, TrialQueue) else TrialQueue(trials)
         trial_queue.set_nodes(self.nodes(), time.monotonic())
         while not (listener.stopping() or trial_queue.over):
             start = trial_queue.next(time.monotonic())

@@ -182,10 +182,6 @@ class Plan:
         """The infeasible trials, each with the reason."""
         return [(t, self.infeasible[t.trial_id]) for t in self.trials if t.trial_id in self.infeasible]
 
-    def expected_s(self, trial: TrialSpec) -> float | None:
-        """Expected seconds of the trial, from finished ones or its forecast; None if unknown."""
-        return self.durations.expected_s(trial)
-
     @functools.cached_property
     def timetable(self) -> Timetable:
         """The schedule of the trials to run, simulated."""

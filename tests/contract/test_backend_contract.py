@@ -22,6 +22,7 @@ from orchestrator.backends.ray.tune import Attempt
 from orchestrator.backends.ray.tune_extensions import Extensions
 from orchestrator.config.settings import SweepSection
 from orchestrator.schedule.cluster import Node, why_infeasible
+from orchestrator.schedule.queue import TrialQueue
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import Recorder, beyond_reference, request, trial
@@ -119,7 +120,7 @@ def played(backend: Backend, trials: list[TrialSpec], results_dir: Path) -> Reco
 
     recorder = Recorder(on_row=heard)
     last = replace(trials[-1], config={**trials[-1].config, "until": str(told)})  # all its rows are told before its end
-    backend.run([*trials[:-1], last], results_dir, recorder)
+    backend.run(TrialQueue([*trials[:-1], last]), results_dir, recorder)
     return recorder
 
 
@@ -184,7 +185,9 @@ def test_tunes_last_result_has_row_and_figures(played: Recorder) -> None:
 
 def test_a_stop_ends_running_trials_and_starts_none(backend: Backend, tmp_path: Path) -> None:
     recorder = Recorder(stop_at_row=True)
-    backend.run([trial("runs", "polite"), trial("waits", "quick")], tmp_path, recorder)  # which else has no end
+    backend.run(
+        TrialQueue([trial("runs", "polite"), trial("waits", "quick")]), tmp_path, recorder
+    )  # which else has no end
     assert recorder.events == [("started", "runs"), ("reported", "runs")]
 
 
@@ -194,19 +197,19 @@ def test_an_error_of_the_listener_ends_the_sweep(backend: Backend, tmp_path: Pat
 
     recorder = Recorder(on_row=fill_the_disk)
     with pytest.raises(OSError, match="No space left"):
-        backend.run([trial("reports", "quick"), trial("waits", "quick")], tmp_path, recorder)
+        backend.run(TrialQueue([trial("reports", "quick"), trial("waits", "quick")]), tmp_path, recorder)
     assert recorder.events == [("started", "reports"), ("reported", "reports")]
 
 
 def test_a_deleted_results_directory_is_not_made_again(backend: Backend, tmp_path: Path) -> None:
     recorder = Recorder(on_row=lambda: shutil.rmtree(tmp_path, ignore_errors=True))
     with suppress(FileNotFoundError):
-        backend.run([trial("reports", "quick", rows=1), trial("next", "quick")], tmp_path, recorder)
+        backend.run(TrialQueue([trial("reports", "quick", rows=1), trial("next", "quick")]), tmp_path, recorder)
     assert recorder.outcomes["reports"].status is Status.OK and not tmp_path.exists()
 
 
 def test_an_empty_sweep_runs_nothing(backend: Backend, tmp_path: Path) -> None:
-    backend.run([], tmp_path, Recorder())
+    backend.run(TrialQueue([]), tmp_path, Recorder())
 
 
 def test_one_process_holds_one_rank() -> None:
@@ -230,10 +233,12 @@ def gangs(ray_backend: RayBackend, tmp_path_factory: pytest.TempPathFactory) -> 
         ("crashed", "failing", {"how": "crash", "who": 1}),
     ]
     ray_backend.run(
-        [
-            *(trial(name, "meeting", timing="shared", folder=str(meeting), trials=2) for name in SHARING),
-            *(trial(name, function, ranks=2, timing="shared", **config) for name, function, config in gangs),
-        ],
+        TrialQueue(
+            [
+                *(trial(name, "meeting", timing="shared", folder=str(meeting), trials=2) for name in SHARING),
+                *(trial(name, function, ranks=2, timing="shared", **config) for name, function, config in gangs),
+            ]
+        ),
         results_dir,
         recorder,
     )
@@ -260,7 +265,7 @@ def test_the_crashed_rank_is_named_and_leaves_its_stack(gangs: tuple[Recorder, P
 @pytest.mark.slow
 def test_a_rank_that_raises_in_a_collective_is_named(ray_backend: RayBackend, tmp_path: Path) -> None:
     recorder = Recorder()
-    ray_backend.run([trial("breaks", "collective", ranks=2, who=1)], tmp_path, recorder)
+    ray_backend.run(TrialQueue([trial("breaks", "collective", ranks=2, who=1)]), tmp_path, recorder)
     outcome = recorder.outcomes["breaks"]
     assert outcome.status is Status.FAILED
     assert outcome.note.startswith("rank 1: ") and "ValueError: no such luck" in outcome.note
@@ -275,7 +280,7 @@ def test_sharing_trials_run_side_by_side(gangs: tuple[Recorder, Path]) -> None:
 @pytest.mark.slow
 def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Path) -> None:
     recorder = Recorder(stop_at_row=True)
-    ray_backend.run([trial("runs", "stubborn")], tmp_path, recorder)
+    ray_backend.run(TrialQueue([trial("runs", "stubborn")]), tmp_path, recorder)
     assert recorder.events == [("started", "runs"), ("reported", "runs")]
     assert not _processes("contract/gpus=1,name=runs")
 
@@ -289,7 +294,7 @@ def test_a_trial_times_out(
     part = ("_settings", asked.settings) if isinstance(backend, InProcessBackend) else ("_request", asked)
     monkeypatch.setattr(backend, *part)
     recorder = Recorder()
-    backend.run([trial("hangs", "stubborn"), trial("next", "quick")], tmp_path, recorder)
+    backend.run(TrialQueue([trial("hangs", "stubborn"), trial("next", "quick")]), tmp_path, recorder)
     hung, following = recorder.outcomes["hangs"], recorder.outcomes["next"]
     assert (hung.status, following.status) == (Status.TIMEOUT, Status.OK)
     assert hung.cause == ("hang" if "hang_s" in limits else "time_limit")
@@ -304,7 +309,7 @@ def test_a_hanging_rank_is_named_and_all_ranks_end(
 ) -> None:
     monkeypatch.setattr(ray_backend, "_request", request(hang_s=3.0))
     recorder = Recorder()
-    ray_backend.run([trial("freezes", "freezing", ranks=2, how=how, who=1)], tmp_path, recorder)
+    ray_backend.run(TrialQueue([trial("freezes", "freezing", ranks=2, how=how, who=1)]), tmp_path, recorder)
     outcome = recorder.outcomes["freezes"]
     assert (outcome.status, outcome.cause) == (Status.TIMEOUT, "hang")
     # Ranks that wait for one another stand still within one look at them: which of them was first is not to be seen.
@@ -327,7 +332,7 @@ def test_an_early_stop_keeps_the_processes(
         trial(name, "learning", reaches=it, budget={"epochs": 10}, patience_s=patience_s.get(name, 0.0))
         for name, it in reaches.items()
     ]
-    ray_backend.run([beyond_reference(each) for each in trials], tmp_path, recorder)
+    ray_backend.run(TrialQueue([beyond_reference(each) for each in trials]), tmp_path, recorder)
     assert {name: outcome.status.value for name, outcome in recorder.outcomes.items()} == {
         "good": "ok",
         "behind": "skipped",
@@ -346,7 +351,7 @@ def test_a_dead_supervisor_is_a_failed_trial(ray_backend: RayBackend, tmp_path: 
             process.kill()
 
     recorder = Recorder(on_row=kill_supervisors)
-    ray_backend.run([trial("orphan", "stubborn")], tmp_path, recorder)
+    ray_backend.run(TrialQueue([trial("orphan", "stubborn")]), tmp_path, recorder)
     assert recorder.outcomes["orphan"].status is Status.FAILED
     assert "supervisor" in recorder.outcomes["orphan"].note
 
@@ -359,7 +364,7 @@ def test_workers_decide_which_trials_share_a_process(
     monkeypatch.setattr(ray_backend, "_request", request(workers=workers))
     recorder = Recorder()
     trials = [trial("one", "quick"), trial("other", "quick"), replace(trial("one again", "quick"), seed=1)]
-    ray_backend.run(trials, tmp_path, recorder)
+    ray_backend.run(TrialQueue(trials), tmp_path, recorder)
     pids = {trial_id: outcome.metrics["pid"] for trial_id, outcome in recorder.outcomes.items()}
     assert len(set(pids.values())) == processes
     assert (pids["one"] == pids["other"]) is (workers != "fresh")
@@ -376,7 +381,7 @@ def test_tune_forgets_trials_that_have_ended(
         kept.append(len(ours))
 
     trials = [trial(f"trial {number}", "quick") for number in range(6)]
-    ray_backend.run(trials, tmp_path, Recorder(on_row=count))
+    ray_backend.run(TrialQueue(trials), tmp_path, Recorder(on_row=count))
     assert max(kept) <= 3  # one runs, one has ended and its gang is handed over, one may wait
 
 

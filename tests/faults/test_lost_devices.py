@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.backends.ray.backend import RayBackend
 from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.queue import TrialQueue
 from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
@@ -32,10 +33,10 @@ def on_gpu(name: str, **config: str) -> TrialSpec:
 def test_a_lost_gpu_is_quarantined(backend: RayBackend, tmp_path: Path) -> None:
     first, second = Recorder(), Recorder()
     (tmp_path / "trials").mkdir()
-    backend.run([on_gpu("one", broken="0"), on_gpu("two", broken="0")], tmp_path, first)
+    backend.run(TrialQueue([on_gpu("one", broken="0"), on_gpu("two", broken="0")]), tmp_path, first)
     (struck,) = [outcome for outcome in first.outcomes.values() if outcome.cause is Cause.DEVICE]
     assert struck.status is Status.FAILED and "uncorrectable ECC" in struck.note and "quarantine: GPU 0" in struck.note
     assert [node.gpus for node in backend.nodes()] == [1]
-    backend.run([on_gpu(f"again {number}", broken="0") for number in range(3)], tmp_path, second)
+    backend.run(TrialQueue([on_gpu(f"again {number}", broken="0") for number in range(3)]), tmp_path, second)
     assert [outcome.note for outcome in second.outcomes.values() if outcome.status is not Status.OK] == []
     assert {outcome.metrics["found"] for outcome in second.outcomes.values()} == {"1"}

@@ -39,7 +39,7 @@ from orchestrator.schedule.scheduler import Start
 from orchestrator.telemetry.sampler import Sampling
 from orchestrator.trackers.tracking import run_of
 from sweeps.rank_exit import Cause
-from sweeps.trial import RankRequest, TrialSpec
+from sweeps.trial import RankRequest
 
 
 class RayBackend:
@@ -70,9 +70,8 @@ class RayBackend:
         if self._demand is not None:
             self._demand.update(shapes, self.nodes())
 
-    def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
+    def run(self, trial_queue: TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials; see `Backend`. An exception from the listener is raised here, after everything has ended."""
-        trial_queue = trials if isinstance(trials, TrialQueue) else TrialQueue(trials)
         guarded = GuardedListener(listener)
         extensions, settings = self._extensions, self._request.settings
         with ExitStack() as stack:

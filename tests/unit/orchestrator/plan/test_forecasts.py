@@ -80,10 +80,10 @@ def test_plans_have_durations_from_forecasts_until_trials_have_ended() -> None:
     plan = planned()
     forecast = plan.forecasts.forecast(of_eight)
     assert forecast is not None and forecast.duration_s is not None
-    assert plan.expected_s(of_eight) == forecast.duration_s.value
+    assert plan.durations.expected_s(of_eight) == forecast.duration_s.value
     assert plan.timetable.unknown == 0 and plan.timetable.makespan_s is not None
-    assert planned(ended(TRIALS[1], wall_s=7.0)).expected_s(of_eight) == 7.0
-    assert planned(rehearsals=[]).expected_s(of_eight) is None
+    assert planned(ended(TRIALS[1], wall_s=7.0)).durations.expected_s(of_eight) == 7.0
+    assert planned(rehearsals=[]).durations.expected_s(of_eight) is None
 
 
 def test_the_journal_counts_more_than_rehearsals() -> None:

@@ -73,7 +73,7 @@ def test_records_of_other_trials_do_not_count():
 def test_durations_come_from_the_same_cell():
     first, second = (trial for trial in TRIALS if trial.gpus == 1)
     found = plan(ended(first, wall_s=7200))
-    assert found.expected_s(second) == 7200
+    assert found.durations.expected_s(second) == 7200
     assert (found.timetable.gpu_hours, found.timetable.unknown, found.timetable.makespan_s) == (2.0, 0, 7200)
     assert (plan().timetable.gpu_hours, plan().timetable.unknown, plan().timetable.makespan_s) == (0, 2, None)
 
