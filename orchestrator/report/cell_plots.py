@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,75 @@ _FEWEST_SHOWN = 4
 _ENDS = ("", "_lo", "_hi")
 
 
+class CellRow(TypedDict):
+    """A cell in all charts and filters: the fields that their specs name. NaN means not measured.
+
+    Fields `axis:NAME` follow, with the value of each axis that filters offer. `_lo` and `_hi` end 95% intervals.
+    """
+
+    cell: str
+    """The cell's name, with the further axes that differ in the sweep."""
+    label: str
+    """The same without them."""
+    batch_cell: str
+    """The same without rule and multiplier, which cells of one memory need share."""
+    role: str
+    order: int
+    """The place in the tables' order; -1 for the chosen cell, with which charts of few bars begin."""
+    rate_rank: int
+    """How many of rule and multiplier differ from the chosen cell's."""
+    on_front: bool
+    """Whether no other cell is both faster and better."""
+    compared: bool
+    """Whether its speed-up is over another cell."""
+    timing: bool | None
+    """Whether its timing is valid; None if unknown."""
+    gpus: float
+    fixed_batch: float
+    """The side of the batch that stays the same with more GPUs: per GPU for weak scaling, else global."""
+    global_batch: float
+    rule: str
+    ideal: float
+    """The speed-up without losses."""
+    deciding_s: float
+    """Seconds of a training that the recommendation compares: of training alone, or the total."""
+    deciding_s_lo: float
+    deciding_s_hi: float
+    metric: float
+    """The metric of choice."""
+    metric_lo: float
+    metric_hi: float
+    accuracy: float
+    """On the test set."""
+    accuracy_lo: float
+    accuracy_hi: float
+    speedup: float
+    speedup_lo: float
+    speedup_hi: float
+    efficiency: float
+    """A share, as are the lost ones."""
+    lost_data: float
+    lost_host: float
+    lost_communication: float
+    lost_imbalance: float
+    lost_compute: float
+    lost_rest: float
+    to_target: float
+    """Seconds."""
+    memory: float
+    """Gigabytes."""
+    panel: str
+    """The title of its panel among the speed-ups; with `_order` and `_place`, which the panels are sorted by."""
+    panel_order: int
+    panel_place: int
+    target_panel: str
+    target_panel_order: int
+    target_panel_place: int
+    count_panel: str
+    count_panel_order: int
+    count_panel_place: int
+
+
 def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """Return the cells with the time that the recommendation compares: `time_s` and the ends of its interval."""
     timed = with_valid_timings(trials)
@@ -49,7 +118,7 @@ def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     return cells.assign(**{f"time_s{end}": np.exp(values) for end, values in ends})
 
 
-def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[dict[str, Any]]:
+def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[CellRow]:
     """Return a row for each cell `with_times`, in the order of the tables, for all charts and filters."""
     differing = varying(cells)
     fixed, metric = FIXED_SIDE[cells["scaling"].iloc[0]], recommendation.terms.metric
@@ -59,7 +128,7 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[dict[
     first = _first(records, recommendation)
     panels = {"panel": _of_speed(cells), "target_panel": [*differing, "lr_rule"], "count_panel": [*differing, "gpus"]}
     whole = recommendation.deciding_time == "total_time"
-    columns = _COLUMNS | {f"time{end}": f"{'total_s' if whole else 'time_s'}{end}" for end in _ENDS}
+    columns = _COLUMNS | {f"deciding_s{end}": f"{'total_s' if whole else 'time_s'}{end}" for end in _ENDS}
     columns |= {f"metric{end}": f"{metric.name}{end}" for end in _ENDS}
     rows: list[dict[str, Any]] = []
     # Memory depends on neither the rule nor the multiplier.
@@ -91,7 +160,7 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[dict[
         for row, title, rank in zip(rows, titles, ranks, strict=True):
             row |= {name: title, f"{name}_order": rank, f"{name}_place": places[title]}
     front = _front(pd.DataFrame(rows), metric.sign)
-    return [{**row, "on_front": index in front} for index, row in enumerate(rows)]
+    return [cast(CellRow, {**row, "on_front": index in front}) for index, row in enumerate(rows)]
 
 
 _COLUMNS = {
@@ -132,9 +201,9 @@ def _panel_title(row: Row, columns: Sequence[str], cells: pd.DataFrame) -> str:
 def _front(rows: pd.DataFrame, sign: float) -> set[int]:
     """Return the rows of the cells than which no other one is both faster and better, by valid timings."""
     rows = rows.assign(score=sign * rows["metric"])
-    known = rows[rows["timing"].eq(True) & rows["time"].notna() & rows["score"].notna()]
+    known = rows[rows["timing"].eq(True) & rows["deciding_s"].notna() & rows["score"].notna()]
     # A cell is on the front if no faster one has as good a score.
-    fastest_first = known.sort_values(["time", "score"], ascending=[True, False], kind="stable")
+    fastest_first = known.sort_values(["deciding_s", "score"], ascending=[True, False], kind="stable")
     best = fastest_first["score"].cummax().shift(fill_value=-math.inf)
     return set(fastest_first.index[fastest_first["score"] > best])
 
@@ -161,7 +230,7 @@ def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], recommendation: Recomme
 def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommendation) -> Plot:
     """Return the chart of time against the metric of choice, with the Pareto front and the margin."""
     metric = recommendation.terms.metric
-    known = rows[rows["time"].notna() & rows["metric"].notna()]
+    known = rows[rows["deciding_s"].notna() & rows["metric"].notna()]
     plot = Plot(
         name="trade_off",
         title=f"Time against {metric.label}",
@@ -179,8 +248,8 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     shown = known if math.isnan(baseline) else _competing(known, metric.sign, baseline, margin)
     # So wide that the margin's line is in sight.
     domain = vega.clipped(shown["metric_lo"], shown["metric"], shown["metric_hi"], margins.PLOTTED * margin)
-    x = vega.spanning("time", f"{measure} [s]", shown["time"])
-    ends = [0.85 * shown["time"].min(), 1.1 * shown["time"].max()]
+    x = vega.spanning("deciding_s", f"{measure} [s]", shown["deciding_s"])
+    ends = [0.85 * shown["deciding_s"].min(), 1.1 * shown["deciding_s"].max()]
     place = {
         "x": {**x, "scale": {"domain": ends, **x["scale"], "nice": False, "clamp": True}},
         "y": vega.quantity("metric", metric.label, domain=domain, nice=False, clamp=True),
@@ -189,12 +258,12 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     # More than eight shapes cannot be told apart.
     shapes = {"shape": vega.category("rule", vega.word("lr_rule", cells), sort=None, type="nominal")}
     points = {**place, **look, **(shapes if 1 < known["rule"].nunique() <= 8 else {}), **vega.POINT}
-    drawn = "isValid(datum.time) && isValid(datum.metric)"
+    drawn = "isValid(datum.deciding_s) && isValid(datum.metric)"
     # Many intervals hide the points.
     spread = drawn if len(known) <= _FEW else f"{drawn} && (datum.on_front || datum.role !== '')"
     labels = {**place, "text": {"field": "label"}}
     # A label beside the axis would cover its numbers.
-    is_left, named = f"datum.time < {ends[0] + 0.2 * (ends[1] - ends[0]):.6g}", "datum.role !== ''"
+    is_left, named = f"datum.deciding_s < {ends[0] + 0.2 * (ends[1] - ends[0]):.6g}", "datum.role !== ''"
     layers = [
         *(_margin_band(place["y"], baseline, baseline - metric.sign * margin) if baseline == baseline else ()),
         *(vega.interval(axis, {**place, **look}, where=spread) for axis in ("x", "y")),
@@ -212,10 +281,10 @@ def _competing(known: pd.DataFrame, sign: float, baseline: float, margin: float)
     near = known[sign * (known["metric"] - baseline) >= -margins.PLOTTED * margin]
     named = known[known["role"] != ""]
     in_range = named if len(named) else near
-    if named["time"].nunique() == 1:
+    if named["deciding_s"].nunique() == 1:
         # A chosen baseline is the only named cell, and is compared with the fastest of the others.
-        in_range = pd.concat([named, near.nsmallest(_FEWEST_SHOWN, "time")])
-    competing = near[near["time"] <= 1.1 * in_range["time"].max()]
+        in_range = pd.concat([named, near.nsmallest(_FEWEST_SHOWN, "deciding_s")])
+    competing = near[near["deciding_s"] <= 1.1 * in_range["deciding_s"].max()]
     return competing if len(competing) else known
 
 

@@ -7,6 +7,7 @@ import pytest
 from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.decide import decide
 from orchestrator.report.cell_plots import (
+    CellRow,
     accuracy,
     cell_plots,
     cell_rows,
@@ -29,15 +30,20 @@ def sweep() -> tuple[pd.DataFrame, list[dict]]:
 
 
 def test_front_cells_are_beaten_by_no_cell(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
-    timed = [row for row in sweep[1] if row["timing"] and row["time"] == row["time"]]
+    timed = [row for row in sweep[1] if row["timing"] and row["deciding_s"] == row["deciding_s"]]
     for row in timed:
         beaten = any(
-            each["time"] <= row["time"]
+            each["deciding_s"] <= row["deciding_s"]
             and each["metric"] >= row["metric"]
-            and (each["time"], each["metric"]) != (row["time"], row["metric"])
+            and (each["deciding_s"], each["metric"]) != (row["deciding_s"], row["metric"])
             for each in timed
         )
         assert row["on_front"] is not beaten, row["cell"]
+
+
+def test_rows_have_the_declared_fields_and_axes(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
+    for row in sweep[1]:
+        assert {name for name in row if not name.startswith("axis:")} == set(CellRow.__annotations__)
 
 
 def test_rows_have_the_times_of_the_recommendation() -> None:
@@ -45,7 +51,7 @@ def test_rows_have_the_times_of_the_recommendation() -> None:
     found = decide(trials, cells, Terms())
     rows = {row["cell"]: row for row in cell_rows(with_times(cells, trials), found)}
     for setting in found.shortlist:
-        assert rows[setting.name]["time"] == pytest.approx(setting.figures["time"].value)
+        assert rows[setting.name]["deciding_s"] == pytest.approx(setting.figures["time"].value)
     assert rows[found.name]["role"] == "chosen" and rows[found.name]["panel_order"] == 0
     drawn = texts(trade_off(cells, pd.DataFrame(list(rows.values())), found), list(rows.values()))
     assert found.name in drawn and {"none", "linear", "sqrt"} <= set(drawn)
@@ -95,7 +101,7 @@ def test_cells_out_of_the_competition_are_drawn_on_the_edges() -> None:
     assert spec is not None
     places = spec["layer"][-1]["encoding"]
     (first, last), (low, high) = (places[axis]["scale"]["domain"] for axis in ("x", "y"))
-    times = rows.set_index("cell")["time"]
+    times = rows.set_index("cell")["deciding_s"]
     assert times["1×128 none"] < first < times["1×64 none"] and times["1×32 none"] < last < times["1×16 none"]
     assert 0.8 < low < 0.89 and high > 0.90 and places["x"]["scale"]["clamp"] and places["y"]["scale"]["clamp"]
 
