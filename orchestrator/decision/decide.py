@@ -268,7 +268,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     asked, needed = further_seeds(contenders, chosen)
     times_again = contenders.timed_once(chosen) or any(doubt.code == "straggler" for doubt in doubtful)
     sure = contenders.choice.is_sure(contenders.p_best(chosen)) and not doubtful
-    settled = SPEED_ONLY if baseline is None else CLEAR
+    when_sure = SPEED_ONLY if baseline is None else CLEAR
     return replace(
         outcome,
         cell_id=ids[chosen],
@@ -277,7 +277,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         cheapest_cell_id=ids.get(least_cost),
         larger_batches=larger_batches(contenders, chosen),
         runner_up=second,
-        verdict=settled if sure else TIED if contenders.choice.ties_with(chosen).any() else UNDECIDED,
+        verdict=when_sure if sure else TIED if contenders.choice.ties_with(chosen).any() else UNDECIDED,
         rivals=tuple(cell for row in others for cell in cells_discussed if cell.cell_id == ids[row]),
         provisional=bool(doubtful) or baseline is None,
         caveats=doubtful,

@@ -323,8 +323,8 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
             continue
         accuracy = _accuracy(contenders, row, lets_in)
         yield contenders.remark("wider_margin", **common, **_named(contenders, row), **accuracy, lets_in=lets_in)
-    unsound = (contenders.contest.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
-    for row in np.flatnonzero(unsound).tolist()[:_MOST]:
+    collapsed = (contenders.contest.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
+    for row in np.flatnonzero(collapsed).tolist()[:_MOST]:
         yield _collapsed(contenders, row, "collapsed_rival")
     rivals = [row for row in np.argsort(-choice.p_best).tolist() if row != chosen and choice.p_best[row] >= NOTICED]
     for row in rivals[:_MOST]:
