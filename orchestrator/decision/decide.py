@@ -163,11 +163,11 @@ def on_front(contenders: Contenders) -> npt.NDArray[np.bool_]:
 
 
 def larger_batches(contenders: Contenders, chosen: int) -> tuple[LargerBatch, ...]:
-    """Return the chances of the larger global batches to keep the margin; those of unknown chance are left out."""
+    """Return the larger global batches with their chance to keep the margin, NaN where it is not known."""
     batch, p_within = contenders.cells["global_batch_size"], contenders.choice.p_within
-    rows = np.flatnonzero((batch > batch[chosen]) & ~np.isnan(p_within)).tolist()
+    rows = np.flatnonzero(batch > batch[chosen]).tolist()
     likeliest: dict[int, int] = {}
-    for row in sorted(rows, key=lambda row: (batch[row], -p_within[row])):
+    for row in sorted(rows, key=lambda row: (batch[row], -np.nan_to_num(p_within[row]))):
         likeliest.setdefault(int(batch[row]), row)
     ids, names = contenders.cells["cell_id"], contenders.names
     return tuple(

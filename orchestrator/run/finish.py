@@ -44,7 +44,8 @@ from orchestrator.text.rows import Document
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-_NUMBER = re.compile(r"\d+(\.\d+)?")
+_OWN = re.compile(r"^rank \d+( on [^:]+)?: |\d+(\.\d+)?")
+"""What differs between trials that failed for one reason: the rank that tells it, and numbers."""
 _FAILING: Mapping[str | None, Sequence[str]] = {
     None: (),
     "refuted": ("refuted",),
@@ -149,7 +150,7 @@ def trial_problems(layout: ResultsFolder, records: Sequence[TrialRecord]) -> lis
     by_note: dict[str, list[TrialRecord]] = {}
     for record in records:
         if record.status is Status.FAILED:
-            by_note.setdefault(_NUMBER.sub("#", record.note), []).append(record)
+            by_note.setdefault(_OWN.sub("", record.note), []).append(record)
     problems = []
     for failed in by_note.values():
         first = failed[0]

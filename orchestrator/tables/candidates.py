@@ -297,8 +297,8 @@ def _place(difference: float, margin: float) -> float:
     return 0.5 + difference / (2 * margins.BAR * margin) if margin else math.nan
 
 
-def _chance(value: float) -> str:
-    return "-" if math.isnan(value) else probability(value, short=True)
+def _chance(value: float, if_unknown: str = "-") -> str:
+    return if_unknown if math.isnan(value) else probability(value, short=True)
 
 
 def _ratio(value: float) -> str:
@@ -402,11 +402,14 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         # The next larger one is the likeliest.
         verdict = "not safe" if batches[0].p_within_margin < SHOWN else "doubtful"
     texts = []
-    for chance, group in groupby(batches, key=lambda batch: _chance(batch.p_within_margin)):
+    for chance, group in groupby(batches, key=lambda batch: _chance(batch.p_within_margin, "unknown")):
         # Most larger batches have no chance, which is said once.
         first, *others = [f"{batch.global_batch_size:,}" for batch in group]
         texts.append(f"{chance} {'from' if others else 'at'} {first}")
     texts[0] += " in all"
+    if math.isnan(batches[0].p_within_margin):
+        yield label, ", ".join(texts)
+        return
     yield label, f"{verdict}: P(within {recommendation.terms.report.margin:g}) {', '.join(texts)}"
 
 

@@ -35,9 +35,9 @@ def test_trials_that_have_not_run_are_counted(count, subject):
     assert have_not_run(count).startswith(subject)
 
 
-def test_failures_that_differ_in_numbers_share_a_line(tmp_path):
+def test_failures_that_differ_in_numbers_or_ranks_share_a_line(tmp_path):
     layout = ResultsFolder(tmp_path)
-    notes = [SHAPES.format(32), SHAPES.format(128), "ValueError: something else"]
+    notes = [SHAPES.format(32), "rank 1 on node-b: " + SHAPES.format(128), "ValueError: something else"]
     ends = [record_of(status=Status.FAILED, trial_id=f"t{n}", note=note) for n, note in enumerate(notes)]
     layout.trial("t0").mkdir(parents=True)
     layout.trace("t0").write_text("Traceback …")

@@ -185,6 +185,7 @@ def test_larger_batches_the_cheapest_cell_and_the_runner_up_are_known(recommenda
         ((0.99, 0.3), "safe up to 64 with cell 0 (1.50× as fast as the choice): "),
         ((0.6,), "doubtful: "),
         ((0.01, 0.001), "not safe: "),
+        ((math.nan,), "unknown at 64 in all"),
     ],
 )
 def test_a_larger_batch_is_as_safe_as_its_probability(
