@@ -134,15 +134,19 @@ def _trials_of(
 
 
 def _check_named(composition: Composition) -> None:
-    """Raise ConfigError if no sweep was chosen, or the chosen one has no name."""
-    sweep = composition.config.get("sweep")
-    if not isinstance(sweep, Mapping) or sweep.get("name") not in (None, "???"):
+    """Raise ConfigError if no sweep was chosen or described by its axes, or the chosen one has no name."""
+    sweep, mode = composition.config.get("sweep"), composition.config["mode"]
+    if not isinstance(sweep, Mapping):
+        return
+    axes = sweep.get("axes")
+    has_grid = composition.sweep or mode in READING or not isinstance(axes, Mapping) or any(axes.values())
+    if has_grid and sweep.get("name") not in (None, "???"):
         return
     if composition.sweep:
         hint = "its file must begin with the line '# @package _global_' and set sweep: {name: …}"
         raise ConfigError([f"sweep={composition.sweep} gives no sweep.name: {hint}"])
     # A mode that does not exist would not be told otherwise: many people type one without a sweep.
-    wrong_mode = list(SCHEMA["mode"].errors("mode", composition.config["mode"]))
+    wrong_mode = list(SCHEMA["mode"].errors("mode", mode))
     choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
     raise ConfigError(wrong_mode or [f"choose a sweep: {choices} (mode=plan shows what it would run; see --help)"])
 
