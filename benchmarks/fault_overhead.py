@@ -94,15 +94,15 @@ def append_ratio(folder: Path) -> Append:
     )
 
 
-def trial_cost(folder: Path) -> float:
+def trial_cost(root: Path) -> float:
     """Return the median seconds that a driver spends on one trial."""
-    layout = ResultsFolder(folder / "results")
-    layout.create()
+    folder = ResultsFolder(root / "results")
+    folder.create()
     display: Any = Nobody()
     secrets = Secrets({"a-value-from-the-environment": "<hidden>"})
     costs = []
-    with Journal.open(layout.journal) as journal:
-        session = Session(layout, journal, display, Interrupt(), retries=1, secrets=secrets)
+    with Journal.open(folder.journal) as journal:
+        session = Session(folder, journal, display, Interrupt(), retries=1, secrets=secrets)
         for number in range(ROUNDS // 4):
             each = trial(f"t{number}", "quick", optimizer={"name": "sgd", "lr": 0.1}, model={"name": "small_cnn"})
             outcome = TrialOutcome(wall_s=TRIAL_S, metrics={f"m{i}": 0.5 for i in range(20)})

@@ -117,17 +117,17 @@ def measure(size: int) -> dict[str, Any]:
 
     backend: Backend = FakeBackend()
     screen = Console(file=io.StringIO())
-    with tempfile.TemporaryDirectory() as folder:
-        layout = ResultsFolder(Path(folder) / "results")
-        with DirectoryLock(layout), Journal.open(layout.journal) as journal:
+    with tempfile.TemporaryDirectory() as root:
+        folder = ResultsFolder(Path(root) / "results")
+        with DirectoryLock(folder), Journal.open(folder.journal) as journal:
             with stage("expand"):
                 specs = trials(sweep_of(size), setup)
             with stage("plan"):
                 plan = Plan.of(specs, journal.history.all_rows, NODES)
             journal.append(Kind.SWEEP, {"fingerprint": {}})
             with stage("run"), Display(screen, waiting=size) as display:
-                session = Session(layout, journal, display, Endless())  # type: ignore[arg-type]
-                backend.run(plan.to_run, layout.root, session)
+                session = Session(folder, journal, display, Endless())  # type: ignore[arg-type]
+                backend.run(plan.to_run, folder.root, session)
             with stage("collect"):
                 from tests.unit.orchestrator.frames import collect
 
@@ -136,10 +136,10 @@ def measure(size: int) -> dict[str, Any]:
             with stage("tables"):
                 from orchestrator.tables.files import write_tables
 
-                write_tables(layout, *frames)
+                write_tables(folder, *frames)
         with stage("bare_fsyncs"):
-            bare_fsyncs(layout.journal, Path(folder) / "bare")
-        journal_bytes = layout.journal.stat().st_size
+            bare_fsyncs(folder.journal, Path(root) / "bare")
+        journal_bytes = folder.journal.stat().st_size
     total = sum(seconds for name, seconds in stages.items() if name != "bare_fsyncs")
     return {
         "trials": len(specs),

@@ -34,9 +34,9 @@ from tests.unit.orchestrator.report import demo
 SEEDS = 10
 
 
-def write(layout: ResultsFolder, trials: int, epochs: int) -> None:
+def write(folder: ResultsFolder, trials: int, epochs: int) -> None:
     """Write the journal and the curves of that many trials, without syncing."""
-    layout.create()
+    folder.create()
     one = next(record for record in demo.records() if record.status is Status.OK)
     lines = [encode("sweep", {"fingerprint": {}, "driver": demo.DRIVER})]
     for number in range(trials):
@@ -54,14 +54,14 @@ def write(layout: ResultsFolder, trials: int, epochs: int) -> None:
             metrics={**one.metrics, "samples_per_s": 1000.0 * gpus**0.9 * (1 + 0.01 * seed)},
         )
         lines.append(encode("finished", record.to_json()))
-        layout.trial(record.trial_id).mkdir()
+        folder.trial(record.trial_id).mkdir()
         rows = (
             f'{{"epoch":{epoch},"loss":{2 / epoch + 0.001 * seed:.17g},"val_accuracy":{1 - 1 / (epoch + 1):.17g},'
             f'"epoch_s":{0.1 * epoch:.17g},"samples":{512 * epoch},"steps":{epoch},"lr":0.1}}\n'
             for epoch in range(1, epochs + 1)
         )
-        layout.metrics(record.trial_id).write_text("".join(rows))
-    layout.journal.write_bytes(b"".join(line + b"\n" for line in lines))
+        folder.metrics(record.trial_id).write_text("".join(rows))
+    folder.journal.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
 def main() -> None:
@@ -78,21 +78,21 @@ def main() -> None:
         yield
         stages[name] = {"clock_s": time.perf_counter() - clock, "cpu_s": time.process_time() - cpu}
 
-    with tempfile.TemporaryDirectory() as folder:
-        layout = ResultsFolder(Path(folder) / "results")
-        write(layout, trials, epochs)
+    with tempfile.TemporaryDirectory() as root:
+        folder = ResultsFolder(Path(root) / "results")
+        write(folder, trials, epochs)
         with stage("collect"):
-            found = read_results(layout)
-            curves, problems = curves_frame(layout, found.history.rows)
+            found = read_results(folder)
+            curves, problems = curves_frame(folder, found.history.rows)
             frames = collect(list(found.history.rows.values()), scaling="weak", reference_batch_size=32)
         collected_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         with stage("tables"):
-            write_tables(layout, *frames)
+            write_tables(folder, *frames)
         with stage("report"):
             decision = not_made(Terms())
             trials_frame, cells = frames[:2]
             write_report(
-                SweepEnd(layout=layout, trials=trials_frame, cells=cells, recommendation=decision, curves=curves)
+                SweepEnd(folder=folder, trials=trials_frame, cells=cells, recommendation=decision, curves=curves)
             )
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         assert len(curves) == trials * epochs and not problems and not found.problems
@@ -101,7 +101,7 @@ def main() -> None:
             "rows": len(curves),
             "stages": stages,
             "peak_memory_mb": {"collect": collected_mb, "all": peak_mb},
-            "report_html_mb": layout.page.stat().st_size / 1e6,
+            "report_html_mb": folder.page.stat().st_size / 1e6,
         }
     print(json.dumps(told, indent=2))
 

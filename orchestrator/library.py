@@ -80,13 +80,13 @@ class NotebookPlots(dict[str, NotebookPlot]):
     """The report's plots by name (`speedup`, `accuracy`, `loss`, …), in its order; a notebook displays all of them."""
 
     @staticmethod
-    def of(layout: ResultsFolder) -> NotebookPlots:
+    def of(folder: ResultsFolder) -> NotebookPlots:
         """Read the plots of the last report. Raises FileNotFoundError if there is none (`report.html=false`)."""
         from orchestrator.report.page import plots_in
 
-        if not layout.page.is_file():
-            raise FileNotFoundError(f"there is no {layout.page}: no trial has ended yet, or report.html=false")
-        return NotebookPlots({plot.name: NotebookPlot(plot) for plot in plots_in(layout.page.read_text())})
+        if not folder.page.is_file():
+            raise FileNotFoundError(f"there is no {folder.page}: no trial has ended yet, or report.html=false")
+        return NotebookPlots({plot.name: NotebookPlot(plot) for plot in plots_in(folder.page.read_text())})
 
     def __repr__(self) -> str:
         """Return the names, for a REPL that shows no pictures."""
@@ -162,13 +162,13 @@ class SweepResults:
         """
         import pandas as pd
 
-        layout = ResultsFolder(self.folder)
-        history = read_results(layout).history
+        folder = ResultsFolder(self.folder)
+        history = read_results(folder).history
         # The curve of a trial that runs again belongs to an attempt that does not count yet.
-        layout = replace(layout, set_aside=history.set_aside)
+        folder = replace(folder, set_aside=history.set_aside)
         axes = {trial_id: row.axes for trial_id, row in history.all_rows.items()}
-        trials = sorted(path.parent.name for path in layout.trials.glob(f"*/{METRICS}"))
-        rows = ((trial_id, row) for trial_id in trials for row in trial_files.read(layout.metrics(trial_id))[0])
+        trials = sorted(path.parent.name for path in folder.trials.glob(f"*/{METRICS}"))
+        rows = ((trial_id, row) for trial_id in trials for row in trial_files.read(folder.metrics(trial_id))[0])
         return pd.DataFrame([{"trial_id": trial_id, **axes.get(trial_id, {}), **row} for trial_id, row in rows])
 
     def markdown(self, name: str) -> str:

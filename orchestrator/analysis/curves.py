@@ -58,7 +58,7 @@ _EXPECTED = ("epoch", "loss", "val_accuracy")
 """Figures that must be numbers."""
 
 
-def curves_frame(layout: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.DataFrame, list[Problem]]:
+def curves_frame(folder: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.DataFrame, list[Problem]]:
     """Return the rows of these trials: `trial_id` (a category), `epoch`, and every numeric figure that any row has.
 
     Figures that a row lacks are NaN. The second value holds a problem for everything that could not be read. A missing
@@ -68,11 +68,11 @@ def curves_frame(layout: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.Da
     parts: list[Columns] = []
     lengths: list[int] = []
     problems: list[Problem] = []
-    if not layout.trials.is_dir():  # `store.history` reports this once
+    if not folder.trials.is_dir():  # `store.history` reports this once
         return _frame(names, lengths, parts), problems
     ids = list(trial_ids)
     for some in (ids[start : start + _TOGETHER] for start in range(0, len(ids), _TOGETHER)):
-        contents = [_content(layout, trial_id) for trial_id in some]
+        contents = [_content(folder, trial_id) for trial_id in some]
         together = _together([content for content in contents if isinstance(content, bytes)])
         if together and not any(isinstance(content, str) for content in contents):
             columns, counts = together
@@ -82,7 +82,7 @@ def curves_frame(layout: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.Da
             continue
         for trial_id, content in zip(some, contents, strict=True):
             columns, damages = _alone(content)
-            where = f"{layout.trials.name}/{trial_id}/{METRICS}"
+            where = f"{folder.trials.name}/{trial_id}/{METRICS}"
             problems += [Problem(where=where, what=damage) for damage in damages]
             if columns:
                 names.append(trial_id)
@@ -95,10 +95,10 @@ def curves_frame(layout: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.Da
     return _frame(names, lengths, parts), problems
 
 
-def _content(layout: ResultsFolder, trial_id: str) -> bytes | str:
+def _content(folder: ResultsFolder, trial_id: str) -> bytes | str:
     """Return the contents of the file, or why it cannot be read."""
     try:
-        path = layout.metrics(trial_id)
+        path = folder.metrics(trial_id)
         if not path.is_file():
             return "is not a file" if path.exists() else "there is no such file"
         if path.stat().st_size > MOST_BYTES:

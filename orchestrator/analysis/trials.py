@@ -178,11 +178,11 @@ def collect(
     return trials, cells, Terms.of(request, cell_axes(records), arguments)
 
 
-def frames(layout: ResultsFolder, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
+def frames(folder: ResultsFolder, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the trials and the cells of a results folder, from its journal. Raises ConfigError if there are none."""
-    rows = history_in(layout).rows
+    rows = history_in(folder).rows
     if not rows:
-        raise ConfigError([f"no trial has ended yet in {layout.root}"])
+        raise ConfigError([f"no trial has ended yet in {folder.root}"])
     trials, cells, _ = collect(request, list(rows.values()))
     return trials, cells
 

@@ -28,20 +28,20 @@ from sweeps.identity import SHOWN_DIGITS
 from sweeps.trial import Batch
 
 
-def status_of(folder: Path) -> dict[str, Any]:
+def status_of(root: Path) -> dict[str, Any]:
     """Return a sweep's state as JSON values. Raises ConfigError if the folder has no journal."""
-    layout = ResultsFolder(folder)
-    history = history_in(layout)
-    return state_of(layout, history, history.rows)
+    folder = ResultsFolder(root)
+    history = history_in(folder)
+    return state_of(folder, history, history.rows)
 
 
-def state_of(layout: ResultsFolder, history: History, rows: Mapping[str, TrialRecord]) -> dict[str, Any]:
+def state_of(folder: ResultsFolder, history: History, rows: Mapping[str, TrialRecord]) -> dict[str, Any]:
     """Return the state of a sweep with this history, as `status_of`; `rows` are those of the history."""
-    driver = driver_of(layout)
+    driver = driver_of(folder)
     counts = Counter(str(row.status) for row in rows.values())
     started = [trial_id for trial_id, trial in history.trials.items() if trial.running]
     # Without a driver nothing runs: a start without an end was interrupted.
-    running = [_running(layout, trial_id, history) for trial_id in started] if driver else []
+    running = [_running(folder, trial_id, history) for trial_id in started] if driver else []
     again = sum(trial_id in rows for trial_id in started)
     # Journals of earlier versions do not tell the number, and the grid may have become smaller.
     planned = max(history.planned, len(rows))
@@ -52,7 +52,7 @@ def state_of(layout: ResultsFolder, history: History, rows: Mapping[str, TrialRe
     running_s = [trial["running_s"] or 0.0 for trial in running]
     left_s = time_left_s(took_s, running_s, waiting, at_once=max(1, len(running)))
     return {
-        "folder": str(layout.root),
+        "folder": str(folder.root),
         "driver": driver or None,
         "state": "running" if driver else "finished" if history.missing == 0 else "not finished",
         "planned": planned,
@@ -102,10 +102,10 @@ def sweeps_in(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def recommendation_in(layout: ResultsFolder) -> Mapping[str, Any]:
+def recommendation_in(folder: ResultsFolder) -> Mapping[str, Any]:
     """Return the content of `recommendation.json`; empty before the first tables."""
     try:
-        content = json.loads(files.read_regular(layout.table("recommendation.json")))
+        content = json.loads(files.read_regular(folder.table("recommendation.json")))
     except (OSError, ValueError, RecursionError):  # no tables yet, or not this program's
         return {}
     return content if isinstance(content, dict) else {}
@@ -131,9 +131,9 @@ def show_list(folder: Path, rows: Sequence[Mapping[str, Any]], configs: Sequence
     console.print("your own in FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME")
 
 
-def _running(layout: ResultsFolder, trial_id: str, history: History) -> dict[str, Any]:
+def _running(folder: ResultsFolder, trial_id: str, history: History) -> dict[str, Any]:
     """Return a running trial: its cell, its attempt, and since when it runs (from the file that a start writes)."""
-    path = layout.config(trial_id)
+    path = folder.config(trial_id)
     cell, since_s = "", None
     try:
         config = files.load(files.read_regular(path))

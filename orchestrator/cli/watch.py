@@ -58,7 +58,7 @@ class WatchedSweep:
 
     def __init__(self, request: Request, secrets: Secrets) -> None:
         self._request = request
-        self._layout = ResultsFolder(request.results_dir)
+        self._folder = ResultsFolder(request.results_dir)
         self._metric = request.metric
         # The log of a running trial may contain what only its end hides.
         environment = {value: HIDDEN for name, value in os.environ.items() if value and is_secret_name(name)}
@@ -77,7 +77,7 @@ class WatchedSweep:
         began_s = time.thread_time()
         self._read()
         history = self._history
-        state = state_of(self._layout, history, self._rows)
+        state = state_of(self._folder, history, self._rows)
         running = []
         for trial in state["running"]:
             last = (self._metrics(trial["trial_id"]) or [{}])[-1]
@@ -87,9 +87,9 @@ class WatchedSweep:
         shown = list(dict.fromkeys([*(trial["trial_id"] for trial in running), *self._with_curve]))[:MOST_CURVES]
         if trial_id in history.trials and trial_id not in shown:
             shown.append(trial_id)
-        recommendation = recommendation_in(self._layout) if history.missing is not None else {}
+        recommendation = recommendation_in(self._folder) if history.missing is not None else {}
         value = {
-            "sweep": self._layout.root.name,
+            "sweep": self._folder.root.name,
             "state": state,
             "metric": {"label": self._metric.label.capitalize(), "short": self._metric.short_label},
             "answer": {name: recommendation.get(name) for name in ("verdict", "sentence")},
@@ -105,13 +105,13 @@ class WatchedSweep:
     def _read(self) -> None:
         """Read the journal if it has changed."""
         try:
-            status = self._layout.journal.stat()
+            status = self._folder.journal.stat()
         except OSError:  # a folder that was moved keeps its last state
             return
         # A journal of thousands of trials takes longer to read than all the rest of an answer.
         if self._journal == (status.st_size, status.st_mtime_ns):
             return
-        self._history = read_results(self._layout).history
+        self._history = read_results(self._folder).history
         self._rows = self._history.rows
         records = sorted(self._rows.values(), key=lambda record: record.finished_at, reverse=True)
         self._metric = self._request.judged_by(record.metrics for record in records).metric
@@ -144,7 +144,7 @@ class WatchedSweep:
         self._journal = (status.st_size, status.st_mtime_ns)
 
     def _metrics(self, trial_id: str) -> list[dict[str, Any]]:
-        path = self._layout.metrics(trial_id)
+        path = self._folder.metrics(trial_id)
         try:
             files.refuse_link(path.parent)
             files.refuse_link(path)
@@ -162,10 +162,10 @@ class WatchedSweep:
 
     def _logs(self, trial_id: str) -> list[dict[str, str]]:
         """Return the ends of a trial's logs and of its trace, without secrets. Links and pipes are left out."""
-        folder, logs = self._layout.trial(trial_id), []
+        folder, logs = self._folder.trial(trial_id), []
         for path in [folder / TRACE, *sorted(folder.glob("*.log"))[:MOST_LOGS]]:
             with suppress(OSError):  # no such file, or a link that leads elsewhere
-                self._layout.refuse_links(trial_id)
+                self._folder.refuse_links(trial_id)
                 files.refuse_link(path)
                 content = files.read_regular(path, LOG_CHARACTERS + _LONGEST_SECRET)
                 text = self._secrets.text(content.decode(errors="replace"))
@@ -282,9 +282,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 def serve(request: Request, secrets: Secrets, console: Console) -> int:
     """Serve the page until Ctrl-C. Raises ConfigError if the folder has no journal."""
-    layout = ResultsFolder(request.results_dir)
-    if not layout.journal.is_file():
-        raise ConfigError([f"there are no results in {layout.root}: it has no {JOURNAL}"])
+    folder = ResultsFolder(request.results_dir)
+    if not folder.journal.is_file():
+        raise ConfigError([f"there are no results in {folder.root}: it has no {JOURNAL}"])
     with Server(WatchedSweep(request, secrets)) as server:
         port = server.server_port
         console.print(f"{server.url}   (Ctrl-C ends)", markup=False, soft_wrap=True)

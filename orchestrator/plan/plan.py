@@ -148,8 +148,8 @@ class Plan:
         Trials that do not fit by the folder's forecasts are infeasible. Raises ConfigError.
         """
         request = checked.request
-        layout, rerun = ResultsFolder(request.results_dir), request.rerun
-        rehearsals = stored(layout.rehearsals_for(request.settings.shapes_of), nodes) or shipped(nodes)
+        folder, rerun = ResultsFolder(request.results_dir), request.rerun
+        rehearsals = stored(folder.rehearsals_for(request.settings.shapes_of), nodes) or shipped(nodes)
         measured = Measured.of(records.values())
         forecasts = Forecasts(rehearsals=rehearsals, measured=measured, nodes=nodes, settings=request.settings)
         plan = Plan.of(checked.trials(nodes), records, nodes, rerun, forecasts=forecasts)
@@ -159,7 +159,7 @@ class Plan:
         lost = {
             base_of(trial)
             for trial in plan.to_run
-            if base_of(trial) in ran and not layout.branch_point(base_of(trial), point_of(trial) or 0).is_dir()
+            if base_of(trial) in ran and not folder.branch_point(base_of(trial), point_of(trial) or 0).is_dir()
         }
         return Plan.of(plan.trials, records, nodes, rerun, frozenset(lost), forecasts) if lost else plan
 

@@ -171,9 +171,9 @@ class TelemetrySamples:
         return column in self.frame and bool(self.frame[column].notna().any())
 
 
-def damaged(layout: ResultsFolder, trial_ids: Iterable[str]) -> list[Problem]:
+def damaged(folder: ResultsFolder, trial_ids: Iterable[str]) -> list[Problem]:
     """Return a problem of the trials whose telemetry file is cut short; a trial without a file was not sampled."""
-    files = ((name, layout.telemetry(name)) for name in trial_ids)
+    files = ((name, folder.telemetry(name)) for name in trial_ids)
     names = [name for name, path in files if path.exists() and not _is_whole(path)]
     if not names:
         return []
@@ -181,7 +181,7 @@ def damaged(layout: ResultsFolder, trial_ids: Iterable[str]) -> list[Problem]:
     return [Problem(where=f"trials/{names[0]}/{TELEMETRY}{more}", what="is cut short, or is not a Parquet file")]
 
 
-def samples(layout: ResultsFolder, chosen: Sequence[tuple[str, str]]) -> tuple[list[TelemetrySamples], list[Problem]]:
+def samples(folder: ResultsFolder, chosen: Sequence[tuple[str, str]]) -> tuple[list[TelemetrySamples], list[Problem]]:
     """Read the telemetry of the chosen (trial_id, cell_id). Return the samples, and problems with unreadable files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -189,7 +189,7 @@ def samples(layout: ResultsFolder, chosen: Sequence[tuple[str, str]]) -> tuple[l
     telemetry: list[TelemetrySamples] = []
     problems: list[Problem] = []
     for trial_id, cell_id in chosen:
-        path = layout.telemetry(trial_id)
+        path = folder.telemetry(trial_id)
         if not path.exists() or not _is_whole(path):
             continue
         try:

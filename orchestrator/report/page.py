@@ -48,11 +48,11 @@ _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>')
 def write_report(end: SweepEnd) -> list[Problem]:
     """Write the page, whole or not at all. Return the problems with damaged telemetry."""
     chosen = curve_plots.chosen_trials(end.cells, end.trials, end.discussed)
-    samples, unreadable = curve_plots.samples(end.layout, chosen)
-    damaged = [*curve_plots.damaged(end.layout, end.trials["trial_id"]), *unreadable]
+    samples, unreadable = curve_plots.samples(end.folder, chosen)
+    damaged = [*curve_plots.damaged(end.folder, end.trials["trial_id"]), *unreadable]
     # Damage that the telemetry shows is on the page, too.
     page = rendered(replace(end, problems=[*end.problems, *damaged]), samples)
-    write_whole(end.layout.page, page.encode(errors="replace"))
+    write_whole(end.folder.page, page.encode(errors="replace"))
     return damaged
 
 

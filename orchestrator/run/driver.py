@@ -60,21 +60,21 @@ def run(checked: CheckedSweep, console: Console) -> int:
     request = checked.request
     check_reachable(request)
     check_extensions(request)
-    layout = ResultsFolder(request.results_dir)
+    folder = ResultsFolder(request.results_dir)
     tracker = asdict(request.settings.tracker)
-    trackers = Trackers(make_trackers(tracker, request.sweep.name, layout.root), checked.secrets)
+    trackers = Trackers(make_trackers(tracker, request.sweep.name, folder.root), checked.secrets)
     # A folder that this driver has made is removed again if the sweep is refused.
-    made = not os.path.exists(layout.root)
+    made = not os.path.exists(folder.root)
     try:
-        layout.create()
+        folder.create()
     except OSError as error:
         raise ConfigError([f"results_dir={request.results_dir} cannot be created: {error.strerror}"]) from error
     with (
-        DirectoryLock(layout, made=made),
-        _copying(request, layout, console),
-        Journal.open(layout.journal) as journal,
+        DirectoryLock(folder, made=made),
+        _copying(request, folder, console),
+        Journal.open(folder.journal) as journal,
         Interrupt() as interrupt,
-        Watcher(layout.root, interrupt.received),
+        Watcher(folder.root, interrupt.received),
     ):
         outputs = journal.history.outputs
         if outputs:
@@ -85,7 +85,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
             sweep = SweepRun(
                 checked=checked.with_outputs(outputs),
                 console=console,
-                layout=layout,
+                folder=folder,
                 journal=journal,
                 interrupt=interrupt,
                 stack=stack,
@@ -109,7 +109,7 @@ class SweepRun:
 
     checked: CheckedSweep
     console: Console
-    layout: ResultsFolder
+    folder: ResultsFolder
     journal: Journal
     interrupt: Interrupt
     stack: ExitStack  # closes the back end, after the trackers
@@ -186,7 +186,7 @@ class SweepRun:
         display = Display(self.console, waiting, request.metric, plan.timetable.makespan_s)
         with display, self.interrupt.said_by(display.say):
             session = Session(
-                self.layout,
+                self.folder,
                 self.journal,
                 display,
                 self.interrupt,
@@ -209,7 +209,7 @@ class SweepRun:
                 # Called before the back end closes.
                 self.stack.callback(trackers.close)
                 try:
-                    backend.run(trial_queue, self.layout.root, session)
+                    backend.run(trial_queue, self.folder.root, session)
                     self._account_for(trial_queue, session, rounds)
                 finally:
                     session.restore_files()
@@ -240,7 +240,7 @@ class SweepRun:
             # After an interruption there are a few seconds, and the page alone may take longer.
             end = tables_written(
                 self.checked.request,
-                self.layout,
+                self.folder,
                 history,
                 planned=plan.trials,
                 problems=self.damages,  # which have left the screen by now
@@ -250,7 +250,7 @@ class SweepRun:
         reached(Moment.TABLES_WRITTEN)
         show(end, console)
         complete(end, console)
-        self.journal.append(Kind.ENDED, {"missing": end.missing, "tables": table_digests(self.layout)})
+        self.journal.append(Kind.ENDED, {"missing": end.missing, "tables": table_digests(self.folder)})
         reached(Moment.SWEEP_ENDED)
         return interrupt.exit_status if interrupt.signal is not None else end.exit_status
 
@@ -269,8 +269,8 @@ class SweepRun:
     @property
     def damages(self) -> list[Problem]:
         """Damage of the journal at the start, and its records that cannot be used."""
-        damages = (f"{damage}; moved to {self.layout.quarantine.name}" for damage in self.journal.damages)
-        return [Problem(where=self.layout.journal.name, what=what) for what in (*damages, *self.journal.unusable)]
+        damages = (f"{damage}; moved to {self.folder.quarantine.name}" for damage in self.journal.damages)
+        return [Problem(where=self.folder.journal.name, what=what) for what in (*damages, *self.journal.unusable)]
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -278,13 +278,13 @@ class SweepRun:
         return self.checked.fingerprint()
 
 
-def _copying(request: Request, layout: ResultsFolder, console: Console) -> AbstractContextManager[object]:
+def _copying(request: Request, folder: ResultsFolder, console: Console) -> AbstractContextManager[object]:
     """Context in which results are also copied to the store that the request names."""
     if request.store is None:
         return nullcontext()
     from orchestrator.store.cloud import Copying  # imports pyarrow, which local folders do not need
 
-    return Copying(request.store, layout, console)
+    return Copying(request.store, folder, console)
 
 
 def report(checked: CheckedSweep, console: Console, what_if: Callable[[History], str] = lambda history: "") -> int:
@@ -293,17 +293,17 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
     `what_if` names settings that differ from the sweep's own: the files are then written beside those of the sweep.
     """
     request = checked.request
-    layout = ResultsFolder(request.results_dir)
-    with _copying(request, layout, console):
-        if not layout.journal.exists():
-            kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
+    folder = ResultsFolder(request.results_dir)
+    with _copying(request, folder, console):
+        if not folder.journal.exists():
+            kept = [str(path) for path in (folder.table("summary.csv"), folder.page) if path.exists()]
             what_is_left = f"; files made from it earlier are still there: {', '.join(kept)}" if kept else ""
-            raise ConfigError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
-        results = checked.results or read_results(layout)
+            raise ConfigError([f"there are no results in {folder.root}: it has no {folder.journal.name}{what_is_left}"])
+        results = checked.results or read_results(folder)
         history = results.history
-        layout = replace(layout, what_if=what_if(history), set_aside=history.set_aside)
-        layout.create_output()
-        end = tables_written(request, layout, history, problems=results.problems)
+        folder = replace(folder, what_if=what_if(history), set_aside=history.set_aside)
+        folder.create_output()
+        end = tables_written(request, folder, history, problems=results.problems)
         show(end, console)
         complete(end, console)
         return end.exit_status

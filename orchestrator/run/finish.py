@@ -58,7 +58,7 @@ Made = TypeVar("Made")
 
 def tables_written(
     request: Request,
-    layout: ResultsFolder,
+    folder: ResultsFolder,
     history: History,
     *,
     planned: Sequence[TrialSpec] | None = None,
@@ -78,11 +78,11 @@ def tables_written(
     missing = sum(trial.trial_id not in rows for trial in planned or ())
     # A journal may hold trials of a wider grid, which are no part of this run.
     ids = {trial.trial_id for trial in planned or ()} or set(rows)
-    of_trials = trial_problems(layout, [record for record in rows.values() if record.trial_id in ids])
+    of_trials = trial_problems(folder, [record for record in rows.values() if record.trial_id in ids])
     not_run = [Problem(label="Not run", what=have_not_run(missing), fails=True)] if missing else []
     if not rows:
         return SweepEnd(
-            layout=layout,
+            folder=folder,
             trials=pd.DataFrame(),
             cells=pd.DataFrame(),
             recommendation=not_made(Terms.of(request, {})),
@@ -93,7 +93,7 @@ def tables_written(
     trials, cells, terms = collect(request, records, history.driver.get("arguments") or ())
     terms = replace(terms, unfinished=history.is_unfinished if planned is None else missing > 0)
     sweep = str(cells["sweep"].iloc[0])
-    steps = _Steps(layout)
+    steps = _Steps(folder)
 
     claims = [Claim.of(claim) for claim in request.settings.sweep.claims]
     judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells)) if claims else []
@@ -118,10 +118,10 @@ def tables_written(
         texts[file] = document.text
         if document.rows is not None:
             texts[f"{Path(file).stem}.csv"] = document.rows.to_csv(index=False)
-    write_tables(layout, trials, cells, texts, terms.metric)
+    write_tables(folder, trials, cells, texts, terms.metric)
     of_claims = _claim_problems(judged, _FAILING[request.settings.claims.fail_on])
     return SweepEnd(
-        layout=layout,
+        folder=folder,
         trials=trials,
         cells=cells,
         recommendation=recommendation,
@@ -140,7 +140,7 @@ def have_not_run(count: int) -> str:
     return f"{count} planned {'trial has' if count == 1 else 'trials have'} not run; the same command continues"
 
 
-def trial_problems(layout: ResultsFolder, records: Sequence[TrialRecord]) -> list[Problem]:
+def trial_problems(folder: ResultsFolder, records: Sequence[TrialRecord]) -> list[Problem]:
     """Return a problem for each reason why trials failed, with what to do, and for each budget that ran out.
 
     Other statuses are in the tables. Reasons that differ only in numbers (a batch size, a shape) are merged; the first
@@ -154,9 +154,9 @@ def trial_problems(layout: ResultsFolder, records: Sequence[TrialRecord]) -> lis
     problems = []
     for failed in by_note.values():
         first = failed[0]
-        trace = layout.trace(first.trial_id)
+        trace = folder.trace(first.trial_id)
         # A rank that was killed leaves no trace.
-        place = trace if trace.exists() else layout.trial(first.trial_id)
+        place = trace if trace.exists() else folder.trial(first.trial_id)
         hint = f"rerun=failed runs {'them' if len(failed) > 1 else 'it'} again"
         line = f"{len(failed)} of {len(records)} trials failed ({hint}): {first.note} (see {place})"
         problems.append(Problem(label="Failed", what=line, fails=True))
@@ -183,17 +183,17 @@ def complete(end: SweepEnd, console: Console) -> list[Problem]:
     """
     if not end.has_page:
         return []
-    steps = _Steps(end.layout)
+    steps = _Steps(end.folder)
     # The summary is on the screen by now, and the reader may wonder why the command does not end.
     with console.status("writing the report …") if console.is_terminal else nullcontext():
         # The curves are read only here: in a large sweep that takes long, and the answer does not need them.
         with_curve = end.trials.loc[end.trials["status"].isin(WITH_CURVE), "trial_id"]
         damaged: list[Problem] = []
-        read = steps.run("the curves", lambda: curves_frame(end.layout, with_curve))
+        read = steps.run("the curves", lambda: curves_frame(end.folder, with_curve))
         if read is not None:
             curves, damaged = read
             end = replace(end, curves=curves, problems=[*end.problems, *damaged])
-            steps.run("curves.parquet", lambda: write_curves(end.layout, curves))
+            steps.run("curves.parquet", lambda: write_curves(end.folder, curves))
 
             def write_page() -> list[Problem]:
                 from orchestrator.report.page import write_report  # imports Jinja
@@ -209,8 +209,8 @@ def complete(end: SweepEnd, console: Console) -> list[Problem]:
 class _Steps:
     """Runs steps one by one; a step that fails does not stop the others."""
 
-    def __init__(self, layout: ResultsFolder) -> None:
-        self._layout = layout
+    def __init__(self, folder: ResultsFolder) -> None:
+        self._folder = folder
         self.problems: list[Problem] = []
 
     def run(self, what: str, step: Callable[[], Made]) -> Made | None:
@@ -223,7 +223,7 @@ class _Steps:
         except Exception as error:  # no failure may cost the user the other results
             if isinstance(error, OSError) and files.fails(error):
                 raise  # the user must learn what the disk needs
-            trace = self._layout.report_trace
+            trace = self._folder.report_trace
             line = f"{what} could not be made: {type(error).__name__}: {error} (see {trace})"
             self.problems.append(Problem(label="Failed", what=line))
             with suppress(OSError):  # the line above reports the error without its trace

@@ -43,7 +43,7 @@ class Session:
 
     def __init__(
         self,
-        layout: ResultsFolder,
+        folder: ResultsFolder,
         journal: Journal,
         display: Display,
         interrupt: Interrupt,
@@ -58,7 +58,7 @@ class Session:
         The forecasts of `rehearsals` are journaled with the trials.
         """
         self._rehearsals = rehearsals or Rehearsals()
-        self._layout = layout
+        self._folder = folder
         self._journal = journal
         self._history = journal.history
         self._display = display
@@ -66,7 +66,7 @@ class Session:
         self._retries = retries
         self._secrets = secrets
         self._trackers = trackers or Trackers({})
-        self._folders = TrialFolders(layout, secrets)
+        self._folders = TrialFolders(folder, secrets)
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         """Running attempts: by trial, the start on a monotonic clock."""
         self._files: dict[str, Mapping[str, Any]] = {}
@@ -83,7 +83,7 @@ class Session:
         An attempt after an interruption or failure continues from the last checkpoint; a rerun of a finished trial does
         not.
         """
-        self._layout.refuse_links(trial.trial_id)
+        self._folder.refuse_links(trial.trial_id)
         if trial.purpose is Purpose.PROBE:
             self._display.started(trial)
             reached(Moment.TRIAL_STARTED)
@@ -97,7 +97,7 @@ class Session:
         reached(Moment.TRIAL_STARTED)
         # The files of the valid row must survive an attempt that may be interrupted.
         if had_ended:
-            snapshot(self._layout.trial(trial.trial_id))
+            snapshot(self._folder.trial(trial.trial_id))
         self._folders.prepare(trial, continues=attempt > 1 and not had_ended)
         self._files[trial.trial_id] = file_states(trial)
         self._display.started(trial)
@@ -122,7 +122,7 @@ class Session:
         if outcome.cause is Cause.DISK:
             # The driver's own error, with the number of the trial's.
             number = re.search(r"\[Errno (\d+)\]", outcome.note)
-            folder = self._layout.trial(trial.trial_id)
+            folder = self._folder.trial(trial.trial_id)
             raise OSError(int(number[1]) if number else errno.ENOSPC, outcome.note, str(folder))
         outcome = self._folders.cleaned(trial, outcome)
         if outcome.cause is Cause.REQUEST:
@@ -131,7 +131,7 @@ class Session:
             # Every further trial would fail in the same way, and the user would wait for each.
             if Status.OK not in statuses:
                 self._folders.write_trace(trial, outcome.trace)
-                raise ConfigError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
+                raise ConfigError([f"{outcome.note} (see {self._folder.trace(trial.trial_id)})"])
         if trial.purpose is Purpose.PROBE:
             self._journal_probe(trial, outcome)
             self._display.finished(trial, outcome)
@@ -160,21 +160,21 @@ class Session:
 
     def copied(self, trial: TrialSpec, original: TrialRecord) -> None:
         """Journal the result of another trial as this one's, which trains in the same way and need not run."""
-        self._layout.refuse_links(trial.trial_id)
+        self._folder.refuse_links(trial.trial_id)
         attempt = self._history.of(trial.trial_id).attempt + 1
         self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
         self._folders.prepare(trial, continues=False)
         self._folders.copy_curve(original.trial_id, trial.trial_id)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         record = original.copied_to(trial, attempt=attempt, finished_at=now)
-        files = {"files": digests(self._layout.trial(trial.trial_id))}
+        files = {"files": digests(self._folder.trial(trial.trial_id))}
         self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | files)
         self._display.copied(trial, original)
 
     def drop_branch_point(self, branch: TrialSpec) -> None:
         """Delete the checkpoint that a branch started from."""
         # A checkpoint has the size of the model and its optimizer, and there is one for each point.
-        files.remove_folder(self._layout.branch_point(base_of(branch), point_of(branch) or 0))
+        files.remove_folder(self._folder.branch_point(base_of(branch), point_of(branch) or 0))
 
     def left_out(self, ends: Iterable[tuple[TrialSpec, TrialOutcome]]) -> None:
         """Journal why these trials were not started, unless the journal says so already.
@@ -187,7 +187,7 @@ class Session:
         new = [(trial, end) for trial, end in ends if left_out.get(trial.trial_id) != (end.status, end.note)]
         for trial, end in new:
             if not trial.measures:
-                restore(self._layout.trial(trial.trial_id))
+                restore(self._folder.trial(trial.trial_id))
                 self._journal_end(trial, end)
         self._display.skipped(new)
 
@@ -243,7 +243,7 @@ class Session:
             disturbed=why_discarded(record, self._history.all_rows),
             forecast=forecast.figures() if forecast and forecast.source == REHEARSED else {},
         )
-        folder = self._layout.trial(trial.trial_id)
+        folder = self._folder.trial(trial.trial_id)
         before = self._files.pop(trial.trial_id, {})
         # A file that every trial writes is an output of the command, and must not identify trials.
         rewritten = [name for name, state in file_states(trial).items() if before.get(name) != state]

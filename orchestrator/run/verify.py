@@ -38,11 +38,11 @@ _END_OF_TABLES = {".csv": b"\n", ".md": b"\n", ".parquet": b"PAR1", ".json": b"}
 GENERATIONS = "trainables.checkpoints:Generations"  # the class that detects damaged checkpoints
 
 
-def of_ended_trials(layout: ResultsFolder, history: History) -> Iterator[str]:
+def of_ended_trials(folder: ResultsFolder, history: History) -> Iterator[str]:
     """Yield files that have changed since their trial ended, except of trials that were started again."""
     for trial_id, trial in history.trials.items():
         for name, wanted in trial.files.items() if trial.ended else ():
-            path = layout.trial(trial_id) / name
+            path = folder.trial(trial_id) / name
             if name not in HASHED:
                 yield f"{path}: the journal names a file that no trial has"
             elif not path.is_file():
@@ -51,37 +51,37 @@ def of_ended_trials(layout: ResultsFolder, history: History) -> Iterator[str]:
                 yield f"{path}: changed since the trial ended, its checksum does not match"
 
 
-def of_running_trials(layout: ResultsFolder, trial_ids: Iterable[str]) -> Iterator[str]:
+def of_running_trials(folder: ResultsFolder, trial_ids: Iterable[str]) -> Iterator[str]:
     """Yield files of unfinished trials that cannot be parsed; the last line of a learning curve may be incomplete."""
     for trial_id in trial_ids:
-        if layout.config(trial_id).is_file():
+        if folder.config(trial_id).is_file():
             try:
-                files.load(layout.config(trial_id).read_bytes())
+                files.load(folder.config(trial_id).read_bytes())
             except yaml.YAMLError as error:
-                yield f"{layout.config(trial_id)}: not YAML ({str(error).splitlines()[0]})"
-        if layout.metrics(trial_id).is_file():
-            _, damages = trial_files.read(layout.metrics(trial_id))
+                yield f"{folder.config(trial_id)}: not YAML ({str(error).splitlines()[0]})"
+        if folder.metrics(trial_id).is_file():
+            _, damages = trial_files.read(folder.metrics(trial_id))
             whole = (damage for damage in damages if not damage.startswith(trial_files.TORN))
-            yield from (f"{layout.metrics(trial_id)}: {damage}" for damage in whole)
+            yield from (f"{folder.metrics(trial_id)}: {damage}" for damage in whole)
 
 
-def of_checkpoints(layout: ResultsFolder) -> Iterator[str]:
+def of_checkpoints(folder: ResultsFolder) -> Iterator[str]:
     """Yield damaged checkpoints; a trial continues from the one before."""
     generations = resolve_name(GENERATIONS)
-    for folder in sorted([*layout.trials.glob("*/checkpoint"), *layout.trials.glob("*/branch-*")]):
-        for name in generations(folder=folder, rank=0, world_size=1).damaged():
-            yield f"{folder / name}: its content does not match the digest in its name; the trial goes on without it"
+    for path in sorted([*folder.trials.glob("*/checkpoint"), *folder.trials.glob("*/branch-*")]):
+        for name in generations(folder=path, rank=0, world_size=1).damaged():
+            yield f"{path / name}: its content does not match the digest in its name; the trial goes on without it"
 
 
-def without_a_record(layout: ResultsFolder, known: Iterable[str]) -> Iterator[str]:
+def without_a_record(folder: ResultsFolder, known: Iterable[str]) -> Iterator[str]:
     """Yield trial folders with files of the driver that the journal does not know: records were lost."""
     names = set(known)
-    for folder in sorted(layout.trials.iterdir()) if layout.trials.is_dir() else ():
-        if folder.name not in names and any((folder / name).exists() for name in HASHED):
-            yield f"{folder}: the journal knows no such trial"
+    for trial in sorted(folder.trials.iterdir()) if folder.trials.is_dir() else ():
+        if trial.name not in names and any((trial / name).exists() for name in HASHED):
+            yield f"{trial}: the journal knows no such trial"
 
 
-def of_the_tables(layout: ResultsFolder, history: History) -> Iterator[str]:
+def of_the_tables(folder: ResultsFolder, history: History) -> Iterator[str]:
     """Yield tables that do not follow from the journal.
 
     The record of the sweep's end has the digests of its tables. Before that end, the tables are older than the journal:
@@ -89,18 +89,18 @@ def of_the_tables(layout: ResultsFolder, history: History) -> Iterator[str]:
     """
     again = "mode=report makes it again"
     if history.missing is not None:
-        present = table_digests(layout)
+        present = table_digests(folder)
         for name, wanted in history.tables.items():
             if present.get(name) != wanted:
                 change = "changed" if name in present else "lost"
-                yield f"{layout.table(name)}: {change} since the sweep ended; {again}"
+                yield f"{folder.table(name)}: {change} since the sweep ended; {again}"
         return
     # A full disk leaves tables without their end.
-    for path in sorted(layout.tables.iterdir()) if layout.tables.is_dir() else ():
+    for path in sorted(folder.tables.iterdir()) if folder.tables.is_dir() else ():
         end = _END_OF_TABLES.get(path.suffix)
         if end is not None and path.is_file() and not path.read_bytes().endswith(end):
             yield f"{path}: its end is missing; {again}"
-    table = layout.table("trials.csv")
+    table = folder.table("trials.csv")
     if not table.is_file():
         return
     try:
@@ -112,10 +112,10 @@ def of_the_tables(layout: ResultsFolder, history: History) -> Iterator[str]:
     yield from (f"{table}: the journal has no end of trial {trial_id}" for trial_id in unknown)
 
 
-def table_digests(layout: ResultsFolder) -> dict[str, str]:
+def table_digests(folder: ResultsFolder) -> dict[str, str]:
     """Return the SHA-256 of each table by name."""
     # Plots and the page are no tables: they depend on the fonts of a machine.
-    paths = sorted(layout.tables.iterdir()) if layout.tables.is_dir() else []
+    paths = sorted(folder.tables.iterdir()) if folder.tables.is_dir() else []
     tables = (path for path in paths if path.suffix in _TABLES and path.is_file())
     return {path.name: digest(path) for path in tables}
 
@@ -196,41 +196,41 @@ class Verification:
 def show(checked: CheckedSweep) -> int:
     """Check and print the findings; returns 1 if there are violations, else 0. Raises ConfigError without results."""
     request = checked.request
-    layout = ResultsFolder(request.results_dir)
-    sweep = checked.with_outputs(history_in(layout).outputs)
+    folder = ResultsFolder(request.results_dir)
+    sweep = checked.with_outputs(history_in(folder).outputs)
     # Checking must not start a cluster, which costs minutes and perhaps money.
     nodes = known_nodes(request)  # none if only a cluster could tell
     planned = [trial.trial_id for trial in sweep.trials(nodes)] if nodes else []
-    verdict = verify(layout, planned, sweep.fingerprint())
+    verdict = verify(folder, planned, sweep.fingerprint())
     for line in verdict.violations:
         print(printable(line), file=sys.stderr)
     for line in verdict.remarks:
         print(printable(line))
-    print(f"{len(verdict.violations) or 'no'} violation{'s' * (len(verdict.violations) != 1)} in {layout.root}")
+    print(f"{len(verdict.violations) or 'no'} violation{'s' * (len(verdict.violations) != 1)} in {folder.root}")
     return 1 if verdict.violations else 0
 
 
-def verify(layout: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verification:
-    """Check the results in `layout`; `planned` has the ids of the sweep's trials, if known."""
-    journal = replay(layout.journal)
+def verify(folder: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verification:
+    """Check the results in `folder`; `planned` has the ids of the sweep's trials, if known."""
+    journal = replay(folder.journal)
     reading = JournalCheck(journal.records)
     history = reading.history
     # The plan of another config says nothing about this journal's trials.
     same = not history.changes(fingerprint)
-    owner = owner_alive(layout)
+    owner = owner_alive(folder)
     # The last record may be incomplete if the journal is being written, or its driver died while writing.
-    damages = [f"{layout.journal}: {damage}" for damage in journal.damages]
+    damages = [f"{folder.journal}: {damage}" for damage in journal.damages]
     torn = [text for text, damage in zip(damages, journal.damages, strict=True) if damage.reason.startswith("torn")]
-    unusable = [f"{layout.journal}: {record}" for record in journal.unusable]
+    unusable = [f"{folder.journal}: {record}" for record in journal.unusable]
     violations = [*reading.violations, *(damage for damage in damages if damage not in torn), *unusable]
     if same and history.missing is not None:
         violations += of_the_plan(planned, history.rows, history.missing)
-    violations += of_ended_trials(layout, history)
-    violations += of_running_trials(layout, reading.unfinished)
-    violations += of_checkpoints(layout)
-    violations += without_a_record(layout, history.folders)
-    violations += of_the_tables(layout, history)
-    violations += _orphans(layout)
+    violations += of_ended_trials(folder, history)
+    violations += of_running_trials(folder, reading.unfinished)
+    violations += of_checkpoints(folder)
+    violations += without_a_record(folder, history.folders)
+    violations += of_the_tables(folder, history)
+    violations += _orphans(folder)
     missing = [trial_id for trial_id in planned if trial_id not in history.all_rows]
     trials = sum(not trial.measures for trial in history.trials.values())
     remarks = [
@@ -244,15 +244,15 @@ def verify(layout: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[s
         remarks.append(
             "the journal is of another configuration or other code than this command's: the plan was not checked"
         )
-    if layout.quarantine.exists():
-        remarks.append(f"{layout.quarantine} holds what was damaged before, and was left out")
+    if folder.quarantine.exists():
+        remarks.append(f"{folder.quarantine} holds what was damaged before, and was left out")
     return Verification(violations=violations, remarks=remarks)
 
 
-def _orphans(layout: ResultsFolder) -> Iterator[str]:
+def _orphans(folder: ResultsFolder) -> Iterator[str]:
     """Yield processes of dead drivers that have not ended within PATIENCE_S."""
     # Ranks notice the death of their driver only when they next look.
     until = time.monotonic() + PATIENCE_S
-    while (left := leftover_processes.left_over(layout.root)) and time.monotonic() < until:
+    while (left := leftover_processes.left_over(folder.root)) and time.monotonic() < until:
         time.sleep(0.2)
-    yield from (f"process {pid} of a dead driver of {layout.root} still runs" for pid in left)
+    yield from (f"process {pid} of a dead driver of {folder.root} still runs" for pid in left)

@@ -111,10 +111,10 @@ class Cloud:
 class Copying:
     """Context manager that copies. Raises ConfigError if the store cannot be reached or holds other results."""
 
-    def __init__(self, uri: str, layout: ResultsFolder, console: Console) -> None:
-        self._uri, self._layout, self._console = uri, layout, console
-        self._cloud = Cloud(uri, layout.root.name)
-        self._not_copied = {layout.lock.name, layout.owner.name, layout.journal.name}
+    def __init__(self, uri: str, folder: ResultsFolder, console: Console) -> None:
+        self._uri, self._folder, self._console = uri, folder, console
+        self._cloud = Cloud(uri, folder.root.name)
+        self._not_copied = {folder.lock.name, folder.owner.name, folder.journal.name}
         self._there: dict[str, tuple[int, int]] = {}
         self._journal_bytes = 0
         self._moved_s = 0.0  # when the store last took something, on a monotonic clock
@@ -145,14 +145,14 @@ class Copying:
 
     def _fetch(self) -> None:
         """Fetch the store's results unless the local ones are newer. Raises ConfigError if the journals diverge."""
-        journal, files = self._layout.journal, self._cloud.files()
+        journal, files = self._folder.journal, self._cloud.files()
         there = self._cloud.read(journal.name) if journal.name in files else b""
         # A driver that was killed may have left half a record here, which was never copied.
         here = _whole_lines(journal)
         if not here.startswith(there) and not there.startswith(here):
             raise ConfigError(
                 [
-                    f"results_dir={self._uri} and {self._layout.root} hold results of different runs: "
+                    f"results_dir={self._uri} and {self._folder.root} hold results of different runs: "
                     "choose another results_dir or local_results_dir, or move one of them away"
                 ]
             )
@@ -160,7 +160,7 @@ class Copying:
         self._journal_bytes = len(there)
         if len(there) > len(here):
             for name in sorted(set(files) - self._not_copied):
-                self._cloud.fetch(name, self._layout.root / name)
+                self._cloud.fetch(name, self._folder.root / name)
             self._cloud.fetch(journal.name, journal)
         # Copied once more unless size and time agree: a copy too many costs time, one too few costs results.
         self._there = {name: _UNKNOWN for name in files if name not in self._not_copied}
@@ -177,9 +177,9 @@ class Copying:
     def _copy(self) -> None:
         """Copy what is new; the journal last, as it was at the beginning of the copy."""
         try:
-            journal = _whole_lines(self._layout.journal)
+            journal = _whole_lines(self._folder.journal)
             if self._journal_bytes and not journal:  # what is in the store may be all that is left
-                raise FileNotFoundError(f"{self._layout.root} was moved or deleted")
+                raise FileNotFoundError(f"{self._folder.root} was moved or deleted")
             # Files come before the journal, which must never name one that is not in the store.
             for name, path in self._files():
                 self._put(name, path)
@@ -188,7 +188,7 @@ class Copying:
                 self._cloud.remove(name)
                 del self._there[name]
             if len(journal) != self._journal_bytes:
-                self._cloud.write(self._layout.journal.name, journal)
+                self._cloud.write(self._folder.journal.name, journal)
                 self._journal_bytes = len(journal)
         except Exception as error:  # in its thread: reported at the end
             self._failure = error
@@ -208,16 +208,16 @@ class Copying:
 
     def _is_over(self, name: str) -> bool:
         """Return whether this is a checkpoint whose trial has ended; other files missing here are kept in the store."""
-        path = self._layout.root / name
+        path = self._folder.root / name
         holds_checkpoints = path.parent.name == "checkpoint" or path.parent.name.startswith("branch-")
         return holds_checkpoints and not path.exists() and path.parent.parent.is_dir()
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         """Every file of the results, with its name in the store, except links and half-written files."""
-        for folder, _, names in os.walk(self._layout.root):
+        for folder, _, names in os.walk(self._folder.root):
             for name in names:
                 path = Path(folder) / name
-                relative = path.relative_to(self._layout.root).as_posix()
+                relative = path.relative_to(self._folder.root).as_posix()
                 if relative not in self._not_copied and not name.endswith(".aside") and not path.is_symlink():
                     yield relative, path
 

@@ -59,26 +59,26 @@ class DirectoryLock:
     another driver holds one of the locks.
     """
 
-    def __init__(self, layout: ResultsFolder, *, made: bool = False) -> None:
+    def __init__(self, folder: ResultsFolder, *, made: bool = False) -> None:
         """`made`: whether this driver created the directory, and removes it again if it remains unused."""
-        self._layout = layout
+        self._folder = folder
         self._made = made
-        self._lock = FileLock(layout.lock, mode=0o600)
+        self._lock = FileLock(folder.lock, mode=0o600)
 
     def __enter__(self) -> DirectoryLock:
         # The lock is a file in the directory.
-        self._layout.create()
+        self._folder.create()
         try:
             self._lock.acquire(blocking=False)
         except (Timeout, FileNotFoundError):  # or another driver has just removed the unused directory
-            raise LockedError(self._layout.root, _owner(self._layout.owner)) from None
+            raise LockedError(self._folder.root, _owner(self._folder.owner)) from None
         # Somebody who sees a stale-looking lock file deletes it, and the driver holds a file without a name.
-        if _is_locked(self._layout.journal):
+        if _is_locked(self._folder.journal):
             self._lock.release()
-            raise LockedError(self._layout.root, _owner(self._layout.owner))
+            raise LockedError(self._folder.root, _owner(self._folder.owner))
         reached(Moment.LOCKED)
         try:
-            write_durably(self._layout.owner, json.dumps(asdict(Owner.me())).encode())
+            write_durably(self._folder.owner, json.dumps(asdict(Owner.me())).encode())
         except BaseException:
             self._lock.release()
             raise
@@ -89,25 +89,25 @@ class DirectoryLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._layout.owner.unlink(missing_ok=True)
+            self._folder.owner.unlink(missing_ok=True)
             if self._made:
                 with suppress(OSError):  # NFS keeps an open lock file under another name, or another driver has started
-                    self._layout.remove_if_unused()
+                    self._folder.remove_if_unused()
         finally:
             self._lock.release()
 
 
-def owner_alive(layout: ResultsFolder) -> Owner | None:
+def owner_alive(folder: ResultsFolder) -> Owner | None:
     """The owner of the directory, unless its process is known to be dead."""
-    owner = _read(layout.owner)
+    owner = _read(folder.owner)
     return owner if owner and owner.may_live() else None
 
 
-def driver_of(layout: ResultsFolder) -> str:
+def driver_of(folder: ResultsFolder) -> str:
     """Return the driver that holds the directory, as text; empty if none does. Changes nothing."""
-    if not _is_locked(layout.journal):
+    if not _is_locked(folder.journal):
         return ""
-    owner = _read(layout.owner)
+    owner = _read(folder.owner)
     return f"process {owner.pid} on {owner.host} since {owner.started}" if owner else "a driver without a name"
 
 

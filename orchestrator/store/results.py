@@ -35,25 +35,25 @@ class Results:
     problems: Sequence[Problem]
 
 
-def history_in(layout: ResultsFolder, *, may_be_new: bool = False) -> History:
+def history_in(folder: ResultsFolder, *, may_be_new: bool = False) -> History:
     """Return the state of the sweep in this folder, which is empty in a folder that `may_be_new`.
 
     Raises ConfigError if it has no journal that can be read.
     """
     try:
-        return History(replay(layout.journal).records)
+        return History(replay(folder.journal).records)
     except FileNotFoundError:
         if may_be_new:
             return History()
-        raise ConfigError([f"there are no results in {layout.root}: it has no {JOURNAL}"]) from None
+        raise ConfigError([f"there are no results in {folder.root}: it has no {JOURNAL}"]) from None
     except OSError as error:
-        raise ConfigError([f"{layout.root} cannot be read: {error.strerror}"]) from error
+        raise ConfigError([f"{folder.root} cannot be read: {error.strerror}"]) from error
 
 
-def read_results(layout: ResultsFolder) -> Results:
+def read_results(folder: ResultsFolder) -> Results:
     """Read the journal and list what is wrong with it or with the trials' folder. Changes nothing on disk."""
     try:
-        journal = replay(layout.journal)
+        journal = replay(folder.journal)
     except OSError as error:
         journal = Replay(records=(), damages=(), unusable=(f"cannot be read: {error.strerror}",))
     history = History(journal.records)
@@ -61,17 +61,17 @@ def read_results(layout: ResultsFolder) -> Results:
     problems = [Problem(where=JOURNAL, what=damage) for damage in damages]
     if others := len(history.all_rows) - len(history.rows):
         problems.append(Problem(where=JOURNAL, what=f"{others} trials of another configuration are left out"))
-    return Results(history=history, problems=[*problems, *unknown_folders(layout, history)])
+    return Results(history=history, problems=[*problems, *unknown_folders(folder, history)])
 
 
-def unknown_folders(layout: ResultsFolder, history: History) -> Iterable[Problem]:
+def unknown_folders(folder: ResultsFolder, history: History) -> Iterable[Problem]:
     """Yield a problem if there are folders of trials that are not in the journal, or no folders at all."""
-    if not layout.trials.is_dir():
-        yield Problem(where=layout.trials.name, what="missing, so there are no learning curves")
+    if not folder.trials.is_dir():
+        yield Problem(where=folder.trials.name, what="missing, so there are no learning curves")
         return
     # Folders that were copied here from another sweep would mix its curves in.
     known = history.folders
-    unknown = sorted(path.name for path in layout.trials.iterdir() if path.name not in known)
+    unknown = sorted(path.name for path in folder.trials.iterdir() if path.name not in known)
     if unknown:
         some = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-        yield Problem(where=layout.trials.name, what=f"the journal knows no trial {some}; left out")
+        yield Problem(where=folder.trials.name, what=f"the journal knows no trial {some}; left out")

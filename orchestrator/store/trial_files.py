@@ -154,8 +154,8 @@ def drop(folder: Path) -> None:
 class TrialFolders:
     """The trial folders of one driver; no secrets get into them."""
 
-    def __init__(self, layout: ResultsFolder, secrets: Secrets) -> None:
-        self._layout = layout
+    def __init__(self, folder: ResultsFolder, secrets: Secrets) -> None:
+        self._folder = folder
         self._secrets = secrets
         self._first_rows: set[str] = set()
 
@@ -163,23 +163,23 @@ class TrialFolders:
         """Keep the files that belong to each row, after further attempts that may have been cut short."""
         for trial_id, trial in history.trials.items():
             if trial.restarted:
-                (drop if trial.ended else restore)(self._layout.trial(trial_id))
+                (drop if trial.ended else restore)(self._folder.trial(trial_id))
 
     def prepare(self, trial: TrialSpec, *, continues: bool) -> None:
         """Prepare for an attempt. If it `continues`, keep the previous attempt's checkpoint and curve, if any."""
-        metrics = self._layout.metrics(trial.trial_id)
+        metrics = self._folder.metrics(trial.trial_id)
         if not continues:
             self.drop_checkpoint(trial)
         if continues and metrics.is_file():
             self._first_rows.add(trial.trial_id)
         else:
             begin(metrics)
-        write_whole(self._layout.config(trial.trial_id), files.dump(self._secrets.value(asdict(trial))).encode())
+        write_whole(self._folder.config(trial.trial_id), files.dump(self._secrets.value(asdict(trial))).encode())
 
     def extend_curve(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows to the learning curve; the first of a continued attempt determine where it resumes."""
         # A checkpoint may be older than the last rows, which then come once more.
-        metrics = self._layout.metrics(trial.trial_id)
+        metrics = self._folder.metrics(trial.trial_id)
         if trial.trial_id in self._first_rows:
             self._first_rows.discard(trial.trial_id)
             take_back(metrics, rows[0].get("epoch"))
@@ -187,15 +187,15 @@ class TrialFolders:
 
     def copy_curve(self, original: str, trial_id: str) -> None:
         """Copy the learning curve of a trial with the same training, by ids."""
-        if (metrics := self._layout.metrics(original)).is_file():
-            write_whole(self._layout.metrics(trial_id), metrics.read_bytes())
+        if (metrics := self._folder.metrics(original)).is_file():
+            write_whole(self._folder.metrics(trial_id), metrics.read_bytes())
 
     def cleaned(self, trial: TrialSpec, outcome: TrialOutcome) -> TrialOutcome:
         """Return the outcome as it may be written and shown, once nothing writes to the trial's logs any more.
 
         Secrets are removed from it and from the logs of the trial's ranks and commands.
         """
-        folder = self._layout.trial(trial.trial_id)
+        folder = self._folder.trial(trial.trial_id)
         self._hide_in_logs(folder)
         # The note may quote the user's program: its control sequences must not reach the journal or a terminal.
         note = printable_line(self._secrets.text(_with_remedy(outcome.note, folder)))
@@ -214,11 +214,11 @@ class TrialFolders:
 
     def write_trace(self, trial: TrialSpec, trace: str) -> None:
         """Write why the attempt failed."""
-        write_whole(self._layout.trace(trial.trial_id), trace.encode())
+        write_whole(self._folder.trace(trial.trial_id), trace.encode())
 
     def drop_checkpoint(self, trial: TrialSpec) -> None:
         """Delete the checkpoint, which nothing will continue from."""
-        remove_folder(self._layout.checkpoint(trial.trial_id))
+        remove_folder(self._folder.checkpoint(trial.trial_id))
 
 
 def _with_remedy(note: str, folder: Path) -> str:

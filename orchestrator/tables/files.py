@@ -17,7 +17,7 @@ from orchestrator.text.numbers import not_a_formula
 
 
 def write_tables(
-    layout: ResultsFolder,
+    folder: ResultsFolder,
     trials: pd.DataFrame,
     cells: pd.DataFrame,
     texts: Mapping[str, str] | None = None,
@@ -34,15 +34,15 @@ def write_tables(
         "accuracy.md": accuracy_markdown(cells, metric).encode(),
     }
     # Durable, because the journal counts the sweep as ended once its tables are written.
-    make_directory(layout.tables)
+    make_directory(folder.tables)
     for name, content in contents.items():
-        write_durably(layout.table(name), content)
-    return [layout.table(name) for name in contents]
+        write_durably(folder.table(name), content)
+    return [folder.table(name) for name in contents]
 
 
-def write_curves(layout: ResultsFolder, curves: pd.DataFrame) -> Path:
+def write_curves(folder: ResultsFolder, curves: pd.DataFrame) -> Path:
     """Write the learning curves of all trials, one row per epoch; they can be rebuilt from the trials' own files."""
-    path = layout.table("curves.parquet")
+    path = folder.table("curves.parquet")
     write_whole(path, _parquet(curves))
     return path
 

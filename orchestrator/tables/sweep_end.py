@@ -25,7 +25,7 @@ class SweepEnd:
     If no trial has ended, the frames are empty and there are no files but the journal.
     """
 
-    layout: ResultsFolder
+    folder: ResultsFolder
     trials: pd.DataFrame
     cells: pd.DataFrame
     recommendation: Recommendation

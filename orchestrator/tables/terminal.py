@@ -47,7 +47,7 @@ def show(end: SweepEnd, console: Console) -> None:
     """Print the last lines of a sweep; if no trial has ended, its problems and where its journal is."""
     if end.trials.empty:
         show_problems(end.problems, console)
-        console.print(f"journal: {end.layout.journal}", markup=False, soft_wrap=True)
+        console.print(f"journal: {end.folder.journal}", markup=False, soft_wrap=True)
         return
     for line in lines_of(end, console.width if console.is_terminal else _UNLIMITED):
         console.print(line, soft_wrap=True)
@@ -80,7 +80,7 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
             *_headline(text, width),
             *_block(_table(Candidates.of(end.recommendation, rows), width), has_space=has_space),
             *_block([*_most_valuable(facts, count, width), *_next(end, text, width)], has_space=has_space),
-            _last(text, str(end.layout.page if end.has_page else end.layout.tables)),
+            _last(text, str(end.folder.page if end.has_page else end.folder.tables)),
         ]
         if sum(max(1, math.ceil(line.cell_len / width)) for line in lines) <= MOST_LINES:
             break

@@ -94,8 +94,8 @@ class Schedules(RuleBasedStateMachine):
         self.patch.setattr(os, "fsync", self.disk.fsync)
         self.patch.setattr(session_module, "datetime", Clock)
         self.folder = tempfile.TemporaryDirectory()
-        self.layout = ResultsFolder(Path(self.folder.name))
-        self.layout.create()
+        self.folder = ResultsFolder(Path(self.folder.name))
+        self.folder.create()
         self.acknowledged: set[str] = set()
         self.executions: list[str] = []
         self.session: Session | None = None
@@ -107,12 +107,12 @@ class Schedules(RuleBasedStateMachine):
         self.limit = retries
 
     def _start(self) -> None:
-        self.journal = Journal.open(self.layout.journal)
+        self.journal = Journal.open(self.folder.journal)
         ended = self.journal.history.all_rows
         self.journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "none"})
         interrupt: Any = Interrupt()
         display: Any = Nobody()
-        self.session = Session(self.layout, self.journal, display, interrupt, retries=self.limit)
+        self.session = Session(self.folder, self.journal, display, interrupt, retries=self.limit)
         waiting = [each for each in self.trials if each.trial_id not in ended]
         self.scheduler = Scheduler(waiting, NODES, lambda each: None)
         self.running: list[TrialSpec] = []
@@ -181,7 +181,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def power_fails(self, share: float) -> None:
         self._die()
-        self.disk.cut_power(self.layout.journal, share)
+        self.disk.cut_power(self.folder.journal, share)
 
     @rule(times=st.integers(1, 3))
     def disk_is_about_to_fail(self, times: int) -> None:
@@ -193,8 +193,8 @@ class Schedules(RuleBasedStateMachine):
 
     @invariant()
     def what_was_acknowledged_stays(self) -> None:
-        if self.layout.journal.exists():
-            found = replay(self.layout.journal)
+        if self.folder.journal.exists():
+            found = replay(self.folder.journal)
             assert JournalCheck(found.records).violations == []
             assert self.acknowledged <= set(History(found.records).all_rows)
 
@@ -219,7 +219,7 @@ class Schedules(RuleBasedStateMachine):
             self.session.finished(start.trial, TrialOutcome(wall_s=1.0))
             self.scheduler.ended(start.trial.trial_id)
         self._die()
-        records = replay(self.layout.journal).records
+        records = replay(self.folder.journal).records
         ends = [each.value["trial_id"] for each in records if each.kind == Kind.FINISHED]
         assert sorted(ends) == sorted(each.trial_id for each in self.trials)
         assert JournalCheck(records).violations == []

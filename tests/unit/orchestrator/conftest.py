@@ -17,8 +17,8 @@ def record_of() -> RecordOf:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> ResultsFolder:
+def results_folder(tmp_path: Path) -> ResultsFolder:
     """A results directory in which nothing has run."""
-    layout = ResultsFolder(tmp_path)
-    layout.create()
-    return layout
+    results_folder = ResultsFolder(tmp_path)
+    results_folder.create()
+    return results_folder

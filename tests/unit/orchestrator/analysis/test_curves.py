@@ -14,31 +14,33 @@ from orchestrator.analysis.curves import _alone, curves_frame, one_row_an_epoch
 from orchestrator.store.results_folder import ResultsFolder
 
 
-def write(layout: ResultsFolder, trial_id: str, content: bytes) -> None:
-    layout.trial(trial_id).mkdir()
-    layout.metrics(trial_id).write_bytes(content)
+def write(results_folder: ResultsFolder, trial_id: str, content: bytes) -> None:
+    results_folder.trial(trial_id).mkdir()
+    results_folder.metrics(trial_id).write_bytes(content)
 
 
-def test_curves_become_one_tidy_frame(layout: ResultsFolder) -> None:
-    write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":null,"val_accuracy":0.9}\n')
-    write(layout, "b", b"")
-    write(layout, "c", b'{"epoch":1,"loss":0.25,"lr":0.1,"note":"warm"}\n')
-    frame, problems = curves_frame(layout, ["a", "b", "c"])
+def test_curves_become_one_tidy_frame(results_folder: ResultsFolder) -> None:
+    write(results_folder, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":null,"val_accuracy":0.9}\n')
+    write(results_folder, "b", b"")
+    write(results_folder, "c", b'{"epoch":1,"loss":0.25,"lr":0.1,"note":"warm"}\n')
+    frame, problems = curves_frame(results_folder, ["a", "b", "c"])
     assert problems == []
     assert list(frame.columns) == ["trial_id", "epoch", "loss", "val_accuracy", "lr"]
     assert list(frame["trial_id"]) == ["a", "a", "c"] and list(frame["epoch"]) == [1, 2, 1]
     assert frame["loss"].tolist()[::2] == [0.5, 0.25] and math.isnan(frame["loss"][1])
 
 
-def test_consistent_rows_of_one_epoch_are_joined(layout: ResultsFolder) -> None:
+def test_consistent_rows_of_one_epoch_are_joined(results_folder: ResultsFolder) -> None:
     write(
-        layout,
+        results_folder,
         "a",
         b'{"epoch":1,"loss":0.5,"step":9}\n{"epoch":1,"step":9,"val_accuracy":0.8}\n{"epoch":2,"loss":0.4}\n',
     )
-    write(layout, "b", b'{"epoch":2,"val_accuracy":0.7}\n')  # another trial's is another epoch
-    write(layout, "c", b'{"epoch":1,"loss":0.5}\n{"epoch":1,"loss":0.6}\n')  # found twice: who knows which is right
-    frame, problems = curves_frame(layout, ["a", "b", "c"])
+    write(results_folder, "b", b'{"epoch":2,"val_accuracy":0.7}\n')  # another trial's is another epoch
+    write(
+        results_folder, "c", b'{"epoch":1,"loss":0.5}\n{"epoch":1,"loss":0.6}\n'
+    )  # found twice: who knows which is right
+    frame, problems = curves_frame(results_folder, ["a", "b", "c"])
     assert problems == []
     assert list(zip(frame["trial_id"], frame["epoch"], strict=True)) == [
         ("a", 1),
@@ -51,9 +53,9 @@ def test_consistent_rows_of_one_epoch_are_joined(layout: ResultsFolder) -> None:
     assert frame["val_accuracy"][0] == 0.8 and frame["val_accuracy"][2] == 0.7 and math.isnan(frame["val_accuracy"][1])
 
 
-def test_a_truncated_row_is_left_out(layout: ResultsFolder) -> None:
-    write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":0.4}\n{"epoch":3,"lo')
-    frame, problems = curves_frame(layout, ["a"])
+def test_a_truncated_row_is_left_out(results_folder: ResultsFolder) -> None:
+    write(results_folder, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":0.4}\n{"epoch":3,"lo')
+    frame, problems = curves_frame(results_folder, ["a"])
     assert list(frame["epoch"]) == [1, 2]
     (problem,) = map(str, problems)
     assert problem.startswith("trials/a/metrics.jsonl: ") and "1 of 3 rows" in problem
@@ -71,21 +73,21 @@ def test_a_truncated_row_is_left_out(layout: ResultsFolder) -> None:
         (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows"),
     ],
 )
-def test_foreign_content_is_a_problem(layout: ResultsFolder, content: bytes, found: str) -> None:
-    write(layout, "a", content)
-    assert found in str(curves_frame(layout, ["a"])[1][0])
+def test_foreign_content_is_a_problem(results_folder: ResultsFolder, content: bytes, found: str) -> None:
+    write(results_folder, "a", content)
+    assert found in str(curves_frame(results_folder, ["a"])[1][0])
 
 
-def test_a_missing_file_is_a_problem(layout: ResultsFolder) -> None:
-    layout.metrics("a").mkdir(parents=True)
-    found = [str(each) for each in curves_frame(layout, ["a", "gone", "../away"])[1]]
+def test_a_missing_file_is_a_problem(results_folder: ResultsFolder) -> None:
+    results_folder.metrics("a").mkdir(parents=True)
+    found = [str(each) for each in curves_frame(results_folder, ["a", "gone", "../away"])[1]]
     assert found[0].startswith("trials/a/metrics.jsonl: ") and "not a file" in found[0]
     assert found[1].startswith("trials/gone/metrics.jsonl: ") and "no such file" in found[1]
     assert "not a trial id" in found[2]
 
 
-def test_many_missing_curves_are_abridged(layout: ResultsFolder) -> None:
-    problems = curves_frame(layout, [f"t{number}" for number in range(1000)])[1]
+def test_many_missing_curves_are_abridged(results_folder: ResultsFolder) -> None:
+    problems = curves_frame(results_folder, [f"t{number}" for number in range(1000)])[1]
     assert len(problems) == 21 and "980 more" in str(problems[-1])
 
 
@@ -114,12 +116,12 @@ FILES = st.lists(
 @given(FILES)
 def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        layout = ResultsFolder(Path(folder))
-        layout.create()
+        results_folder = ResultsFolder(Path(folder))
+        results_folder.create()
         names = [f"t{number}" for number in range(len(contents))]
         for name, content in zip(names, contents, strict=True):
-            write(layout, name, content)
-        together, found = curves_frame(layout, names)
+            write(results_folder, name, content)
+        together, found = curves_frame(results_folder, names)
         expected = [_alone(content) for content in contents]
     assert [problem.what for problem in found] == [each for _, damages in expected for each in damages]
     found = {name: group.drop(columns="trial_id") for name, group in together.groupby("trial_id", observed=True)}
@@ -132,6 +134,6 @@ def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> No
     assert not found
 
 
-def test_without_trials_the_frame_is_empty(layout: ResultsFolder) -> None:
-    frame, problems = curves_frame(layout, [])
+def test_without_trials_the_frame_is_empty(results_folder: ResultsFolder) -> None:
+    frame, problems = curves_frame(results_folder, [])
     assert len(frame) == 0 and problems == [] and list(frame.columns) == ["trial_id", "epoch", "loss"]

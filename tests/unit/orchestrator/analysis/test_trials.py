@@ -363,31 +363,31 @@ def test_notes_name_slow_ranks_and_hosts() -> None:
     assert "on node7" in of_trial and "slowest rank" in of_rank and "rank" not in of_trial
 
 
-def test_frames_hold_the_last_end_under_the_last_config(layout: ResultsFolder) -> None:
+def test_frames_hold_the_last_end_under_the_last_config(results_folder: ResultsFolder) -> None:
     ends = [
         record_of(1, 0, metrics={"samples_per_s": 100.0}),
         record_of(2, 0, metrics={"samples_per_s": 50.0}),
         record_of(2, 0, metrics={"samples_per_s": 150.0}),
     ]
-    with Journal.open(layout.journal) as journal:
+    with Journal.open(results_folder.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": {"epochs": 1}}}})
         journal.append(Kind.FINISHED, record_of(4, 0, metrics={"samples_per_s": 900.0}).to_json())
         journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": {"epochs": 2}}}})
         for end in ends:
             journal.append(Kind.FINISHED, end.to_json())
-    trials, cells = frames(layout, request(scaling="weak", baseline={}))
+    trials, cells = frames(results_folder, request(scaling="weak", baseline={}))
     assert trials["samples_per_s"].tolist() == [100, 150] and cells["speedup"].tolist() == pytest.approx([1, 1.5])
-    _, strong = frames(layout, request(scaling="strong", baseline={}))  # no two have the same global batch
+    _, strong = frames(results_folder, request(scaling="strong", baseline={}))  # no two have the same global batch
     assert strong["speedup"].tolist() == [1, 1]
 
 
-def test_frames_without_results_are_an_error(layout: ResultsFolder) -> None:
+def test_frames_without_results_are_an_error(results_folder: ResultsFolder) -> None:
     with pytest.raises(ConfigError):
-        frames(layout, request())
-    with Journal.open(layout.journal) as journal:
+        frames(results_folder, request())
+    with Journal.open(results_folder.journal) as journal:
         journal.append(Kind.STARTED, {"trial_id": "t", "attempt": 1})
     with pytest.raises(ConfigError):
-        frames(layout, request())
+        frames(results_folder, request())
 
 
 def test_language_models_have_their_speed_in_tokens() -> None:

@@ -167,30 +167,30 @@ d,oom,0.99,1
 
 
 @pytest.fixture
-def layout(layout):
-    layout.table("summary.csv").write_text(SUMMARY)
-    return layout
+def results_folder(results_folder):
+    results_folder.table("summary.csv").write_text(SUMMARY)
+    return results_folder
 
 
 @pytest.mark.parametrize(
     ("column", "best", "value"), [("val_accuracy", "max", 0.9), ("val_accuracy", "min", 0.8), ("epoch_s", "min", 20.0)]
 )
-def test_objective_is_the_best_value_of_ok_cells(layout, column, best, value):
-    assert objective_of(layout.root, SweeperObjectiveSection(column=column, best=best)) == value
+def test_objective_is_the_best_value_of_ok_cells(results_folder, column, best, value):
+    assert objective_of(results_folder.root, SweeperObjectiveSection(column=column, best=best)) == value
 
 
-def test_objective_is_none_without_values(layout, tmp_path):
-    assert objective_of(layout.root, SweeperObjectiveSection(column=None, best="max")) is None
+def test_objective_is_none_without_values(results_folder, tmp_path):
+    assert objective_of(results_folder.root, SweeperObjectiveSection(column=None, best="max")) is None
     assert objective_of(tmp_path / "elsewhere", SweeperObjectiveSection(column="epoch_s", best="max")) is None
-    layout.table("summary.csv").write_text(SUMMARY.splitlines()[0] + "\nc,ok,,\nd,oom,0.99,1\n")
-    assert objective_of(layout.root, SweeperObjectiveSection(column="epoch_s", best="min")) is None
-    layout.table("summary.csv").write_text(SUMMARY.splitlines()[0] + "\n")
-    assert objective_of(layout.root, SweeperObjectiveSection(column="epoch_s", best="min")) is None
+    results_folder.table("summary.csv").write_text(SUMMARY.splitlines()[0] + "\nc,ok,,\nd,oom,0.99,1\n")
+    assert objective_of(results_folder.root, SweeperObjectiveSection(column="epoch_s", best="min")) is None
+    results_folder.table("summary.csv").write_text(SUMMARY.splitlines()[0] + "\n")
+    assert objective_of(results_folder.root, SweeperObjectiveSection(column="epoch_s", best="min")) is None
 
 
-def test_unknown_objective_column_lists_the_columns(layout):
+def test_unknown_objective_column_lists_the_columns(results_folder):
     with pytest.raises(ConfigError, match=r"objective\.column='acuracy' .*cell_id, status, val_accuracy"):
-        objective_of(layout.root, SweeperObjectiveSection(column="acuracy", best="max"))
+        objective_of(results_folder.root, SweeperObjectiveSection(column="acuracy", best="max"))
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from sweeps.printable import HARMFUL
 from tests.unit.orchestrator.records import record_of
 
 
-def write_results(folder: Path, factor: float = 1.0, code: str = "old") -> None:
-    layout = ResultsFolder(folder)
-    layout.create()
-    with Journal.open(layout.journal) as journal:
+def write_results(root: Path, factor: float = 1.0, code: str = "old") -> None:
+    folder = ResultsFolder(root)
+    folder.create()
+    with Journal.open(folder.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {"source": {"mine:train": code}}, "driver": {}})
         for gpus in (1, 2, 4):
             for seed in range(3):
@@ -65,19 +65,19 @@ HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b2J\b\r\u202ereversed"
 
 
 def test_control_sequences_of_a_journal_stay_in_it(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
-    layout = ResultsFolder(tmp_path / "batch_scaling")
-    with Journal.open(layout.journal) as journal:
+    folder = ResultsFolder(tmp_path / "batch_scaling")
+    with Journal.open(folder.journal) as journal:
         for seed, status in enumerate(("ok", "ok", "failed")):
             end = record_of(2, seed, note=HOSTILE, trial_id=f"hostile{seed}", cell_id=HOSTILE).to_json()
             changes = {"status": status, "axes": end["axes"] | {HOSTILE: HOSTILE}, "device": HOSTILE}
             journal.append(Kind.FINISHED, end | changes | {"provenance": {"device_model": HOSTILE}})
-    (layout.trials / HOSTILE.replace("/", "")).mkdir()
-    (layout.trials / HOSTILE / "metrics.jsonl").touch()
+    (folder.trials / HOSTILE.replace("/", "")).mkdir()
+    (folder.trials / HOSTILE / "metrics.jsonl").touch()
     for mode in ("report", "verify", "plan"):
         _, told = start(f"mode={mode}")
         assert "\\x1b" in told or mode != "verify"
         assert HARMFUL.search(told) is None, mode
-    files = [path for path in layout.root.rglob("*") if path.suffix in (".csv", ".md", ".html", ".json")]
+    files = [path for path in folder.root.rglob("*") if path.suffix in (".csv", ".md", ".html", ".json")]
     assert {path.name for path in files} >= {"trials.csv", "summary.csv", "speedup.md", "report.html"}
     for path in files:
         assert HARMFUL.search(path.read_bytes().decode()) is None, path

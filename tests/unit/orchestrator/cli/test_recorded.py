@@ -29,10 +29,10 @@ RECORDED = (
 )
 
 
-def write_results(folder: Path, *arguments: str) -> None:
-    layout = ResultsFolder(folder)
-    layout.create()
-    with Journal.open(layout.journal) as journal:
+def write_results(root: Path, *arguments: str) -> None:
+    folder = ResultsFolder(root)
+    folder.create()
+    with Journal.open(folder.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {"arguments": list(arguments)}})
         for gpus in (1, 2):
             for seed in range(3):

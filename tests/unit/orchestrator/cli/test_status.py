@@ -33,12 +33,12 @@ def start_sweep(journal: Journal, planned: int = 6) -> None:
 
 
 def test_status_of_a_running_sweep(told: Callable[..., Any], tmp_path: Path) -> None:
-    layout = ResultsFolder(tmp_path / "mine")
-    with DirectoryLock(layout), Journal.open(layout.journal) as journal:
+    folder = ResultsFolder(tmp_path / "mine")
+    with DirectoryLock(folder), Journal.open(folder.journal) as journal:
         start_sweep(journal)
         journal.append(Kind.STARTED, {"trial_id": "running", "attempt": 1})
-        layout.trial("running").mkdir()
-        layout.config("running").write_text(CONFIG)
+        folder.trial("running").mkdir()
+        folder.config("running").write_text(CONFIG)
         found = told("status")
         assert "process" in found["driver"] and found["state"] == "running"
         assert found["trials"] == {"failed": 1, "ok": 2, "running": 1, "waiting": 2}
@@ -51,9 +51,9 @@ def test_status_of_a_running_sweep(told: Callable[..., Any], tmp_path: Path) -> 
 
 
 def test_status_is_printed(told: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    layout = ResultsFolder(tmp_path / "[bold]")
-    layout.create()
-    with Journal.open(layout.journal) as journal:
+    folder = ResultsFolder(tmp_path / "[bold]")
+    folder.create()
+    with Journal.open(folder.journal) as journal:
         start_sweep(journal)
         assert main(["mode=status", f"results_dir={tmp_path}"]) == main(["mode=list", f"results_dir={tmp_path}"]) == 0
         out = capsys.readouterr().out
@@ -64,25 +64,25 @@ def test_status_is_printed(told: Callable[..., Any], tmp_path: Path, capsys: pyt
 def test_list_shows_any_value_of_a_strangers_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], value: Any
 ) -> None:
-    layout = ResultsFolder(tmp_path / "a[/red]" / "[bold]")
-    layout.root.parent.mkdir(parents=True)
-    layout.create()
-    with Journal.open(layout.journal) as journal:
+    folder = ResultsFolder(tmp_path / "a[/red]" / "[bold]")
+    folder.root.parent.mkdir(parents=True)
+    folder.create()
+    with Journal.open(folder.journal) as journal:
         start_sweep(journal)
-    layout.table("recommendation.json").write_text(json.dumps({"verdict": value, "recommended": {"name": value}}))
-    assert main(["mode=list", f"results_dir='{layout.root.parent}'"]) == 0
+    folder.table("recommendation.json").write_text(json.dumps({"verdict": value, "recommended": {"name": value}}))
+    assert main(["mode=list", f"results_dir='{folder.root.parent}'"]) == 0
     told = capsys.readouterr().out
     assert "[/red]" in told and "[bold]" in told and "\x1b" not in told
 
 
 def test_list_has_verdicts_and_configs(told: Callable[..., Any], tmp_path: Path) -> None:
     for name, text in (("one", '{"verdict": "clear", "recommended": {"name": "2×64"}}'), ("two", "[1"), ("three", "")):
-        layout = ResultsFolder(tmp_path / name)
-        layout.create()
-        with Journal.open(layout.journal) as journal:
+        folder = ResultsFolder(tmp_path / name)
+        folder.create()
+        with Journal.open(folder.journal) as journal:
             start_sweep(journal, planned=3)
             journal.append(Kind.ENDED, {"missing": 0})
-        layout.table("recommendation.json").write_text(text)
+        folder.table("recommendation.json").write_text(text)
     (tmp_path / "other").mkdir()
     found = told("list")
     assert [row["sweep"] for row in found["sweeps"]] == ["one", "three", "two"]

@@ -22,10 +22,10 @@ from tests.unit.orchestrator.records import record_of
 
 
 @pytest.fixture
-def server(layout: ResultsFolder) -> Iterator[Server]:
-    with Journal.open(layout.journal) as journal:
-        write_sweep(journal, layout)
-        with served(layout.root) as server:
+def server(results_folder: ResultsFolder) -> Iterator[Server]:
+    with Journal.open(results_folder.journal) as journal:
+        write_sweep(journal, results_folder)
+        with served(results_folder.root) as server:
             yield server
 
 
@@ -48,7 +48,7 @@ def value(server: Server, trial_id: str = "") -> dict[str, Any]:
     return dict(json.loads(body))
 
 
-def test_value_of_a_running_sweep(server: Server, layout: ResultsFolder) -> None:
+def test_value_of_a_running_sweep(server: Server, results_folder: ResultsFolder) -> None:
     told = value(server)
     assert told["state"]["state"] == "running"
     assert told["state"]["trials"] == {"failed": 1, "ok": 3, "running": 1, "waiting": 1}
@@ -62,7 +62,7 @@ def test_value_of_a_running_sweep(server: Server, layout: ResultsFolder) -> None
     }
     assert told["curves"][RUNNING] == [[1, 1.0, 0.75], [2, 0.5, 0.75]]
     assert [device["name"] for device in told["machine"]["devices"]]
-    write_epochs(layout, 3)
+    write_epochs(results_folder, 3)
     assert value(server)["running"][0]["epoch"] == 3
 
 
@@ -73,11 +73,11 @@ def test_disturbed_timings_are_no_leaders(server: Server) -> None:
     assert "1,800 samples/s" in told["leaders"][0] and "2 GPUs 1.80×" in told["leaders"][1]
 
 
-def test_a_trial_that_ends_is_shown_without_another_start(layout: ResultsFolder) -> None:
-    with Journal.open(layout.journal) as journal, served(layout.root) as server:
-        write_sweep(journal, layout)
+def test_a_trial_that_ends_is_shown_without_another_start(results_folder: ResultsFolder) -> None:
+    with Journal.open(results_folder.journal) as journal, served(results_folder.root) as server:
+        write_sweep(journal, results_folder)
         before = value(server)["ended"]
-        write_end(journal, layout, record_of(8, trial_id="new-1").to_json())
+        write_end(journal, results_folder, record_of(8, trial_id="new-1").to_json())
         assert len(value(server)["ended"]) == len(before) + 1
 
 
@@ -139,8 +139,10 @@ def test_logs_have_no_secrets(server: Server, monkeypatch: pytest.MonkeyPatch) -
         "█" * ((watch.LOG_CHARACTERS + watch._LONGEST_SECRET - 10) // 3),  # what is read begins within the secret
     ],
 )
-def test_only_the_end_of_a_log_is_sent_and_no_half_secret(server: Server, layout: ResultsFolder, end: str) -> None:
-    path = layout.trial(RUNNING) / "rank0.log"
+def test_only_the_end_of_a_log_is_sent_and_no_half_secret(
+    server: Server, results_folder: ResultsFolder, end: str
+) -> None:
+    path = results_folder.trial(RUNNING) / "rank0.log"
     path.write_text("x" * 30_000 + SECRET + end)
     (log,) = value(server, RUNNING)["logs"]
     assert 0 < len(log["text"]) <= watch.LOG_CHARACTERS and SECRET[-9:] not in log["text"]
@@ -153,40 +155,40 @@ def test_logs_of_other_folders_are_not_read(server: Server) -> None:
         assert told["logs"] == [] and "root" not in told["curves"]
 
 
-def test_links_and_pipes_in_a_foreign_folder_are_left_out(server: Server, layout: ResultsFolder) -> None:
-    folder = layout.trial("failed-1")
-    (layout.root / "private").write_text("private")
-    (folder / "a.log").symlink_to(layout.root / "private")
+def test_links_and_pipes_in_a_foreign_folder_are_left_out(server: Server, results_folder: ResultsFolder) -> None:
+    folder = results_folder.trial("failed-1")
+    (results_folder.root / "private").write_text("private")
+    (folder / "a.log").symlink_to(results_folder.root / "private")
     os.mkfifo(folder / "b.log")
     (folder / "c.log").write_text("mine")
-    os.mkfifo(layout.trial("ok-1-0") / "once.log")
-    layout.metrics("ok-1-0").unlink()
-    os.mkfifo(layout.metrics("ok-1-0"))
-    os.truncate(layout.metrics(RUNNING), 2**34)  # more than fits into memory
-    layout.metrics("failed-1").unlink(missing_ok=True)
-    layout.metrics("failed-1").symlink_to(layout.metrics("ok-2-0"))
+    os.mkfifo(results_folder.trial("ok-1-0") / "once.log")
+    results_folder.metrics("ok-1-0").unlink()
+    os.mkfifo(results_folder.metrics("ok-1-0"))
+    os.truncate(results_folder.metrics(RUNNING), 2**34)  # more than fits into memory
+    results_folder.metrics("failed-1").unlink(missing_ok=True)
+    results_folder.metrics("failed-1").symlink_to(results_folder.metrics("ok-2-0"))
     told = value(server, "failed-1")
     assert [log["name"] for log in told["logs"]] == ["c.log"] and told["curves"]["ok-1-0"] == []
-    assert layout.metrics("ok-2-0").read_text() and told["curves"]["failed-1"] == []
+    assert results_folder.metrics("ok-2-0").read_text() and told["curves"]["failed-1"] == []
 
 
-def test_odd_files_of_a_running_trial_do_not_end_the_page(server: Server, layout: ResultsFolder) -> None:
-    layout.metrics(RUNNING).write_text('{"epoch": "one", "loss": [1]}\nnull\n')
+def test_odd_files_of_a_running_trial_do_not_end_the_page(server: Server, results_folder: ResultsFolder) -> None:
+    results_folder.metrics(RUNNING).write_text('{"epoch": "one", "loss": [1]}\nnull\n')
     for text in ("", "[", "- 1", "{batch: 1}", "{axes: {}, batch: {shares: []}, lr: 1}"):
-        layout.config(RUNNING).write_text(text)
+        results_folder.config(RUNNING).write_text(text)
         told = value(server)
         assert told["running"][0]["cell"] == "" and told["curves"][RUNNING] == [[None, None, None]]
 
 
-def test_a_dead_and_a_finished_sweep_are_shown(layout: ResultsFolder) -> None:
-    with Journal.open(layout.journal) as journal:
-        write_sweep(journal, layout)
-    with served(layout.root) as server:
+def test_a_dead_and_a_finished_sweep_are_shown(results_folder: ResultsFolder) -> None:
+    with Journal.open(results_folder.journal) as journal:
+        write_sweep(journal, results_folder)
+    with served(results_folder.root) as server:
         told = value(server)
         assert (told["state"]["state"], told["state"]["interrupted"]) == ("not finished", 1)
         assert told["answer"]["sentence"] is None
-        layout.table("recommendation.json").write_text('{"verdict": "clear", "sentence": "Use it."}')
-        with Journal.open(layout.journal) as journal:
+        results_folder.table("recommendation.json").write_text('{"verdict": "clear", "sentence": "Use it."}')
+        with Journal.open(results_folder.journal) as journal:
             journal.append(Kind.ENDED, {"missing": 0})
         told = value(server)
         assert told["state"]["state"] == "finished"

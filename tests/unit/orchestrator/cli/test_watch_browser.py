@@ -17,13 +17,13 @@ def text(browser: Any) -> str:
     return str(ask(browser, "return document.body.innerText"))
 
 
-def test_the_page_follows_the_sweep(layout: ResultsFolder, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_page_follows_the_sweep(results_folder: ResultsFolder, tmp_path_factory: pytest.TempPathFactory) -> None:
     with (
-        Journal.open(layout.journal) as journal,
-        served(layout.root) as server,
+        Journal.open(results_folder.journal) as journal,
+        served(results_folder.root) as server,
         chromium(tmp_path_factory.mktemp("profile")) as browser,
     ):
-        write_sweep(journal, layout)
+        write_sweep(journal, results_folder)
         browser.get(server.url)
         wait_for(browser, "document.querySelectorAll('tbody tr').length === 5")
         assert "4 of 6 trials" in text(browser) and "1,800 samples/s" in text(browser)
@@ -32,8 +32,8 @@ def test_the_page_follows_the_sweep(layout: ResultsFolder, tmp_path_factory: pyt
         # It updates without being loaded again, and keeps the chosen trial.
         ask(browser, f"window.mark = 1; document.querySelector('button[data-trial={RUNNING}]').click()")
         wait_for(browser, "document.querySelector('#log pre')?.textContent.includes('last line')")
-        write_epochs(layout, 7)
-        write_end(journal, layout, record_of(8, trial_id="new-1").to_json())
+        write_epochs(results_folder, 7)
+        write_end(journal, results_folder, record_of(8, trial_id="new-1").to_json())
         wait_for(browser, "document.querySelectorAll('tbody tr').length === 6")
         assert ask(browser, "return [window.mark, document.querySelector('tbody tr').cells[3].innerText]") == [1, "7"]
         assert ask(browser, "return document.querySelectorAll('tr.chosen').length") == 1

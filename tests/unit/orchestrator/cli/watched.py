@@ -21,32 +21,32 @@ RUNNING = "running-1"
 CONFIG = "{gpus: 2, axes: {gpus: 2, seed: 0}, batch: {global_batch_size: 64, shares: [32, 32]}, lr: {rule: sqrt}}"
 
 
-def write_sweep(journal: Journal, layout: ResultsFolder) -> None:
+def write_sweep(journal: Journal, folder: ResultsFolder) -> None:
     """Journal four ended trials and one that runs, with the files of each."""
     journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {}, "planned": 6})
     for gpus, seed, rate in ((1, 0, 1000.0), (2, 0, 1800.0), (2, 1, 9000.0)):
         metrics = {"samples_per_s": rate, "val_accuracy": 0.5 + seed / 4, "foreign_cpu": 0.9 * seed, "epochs": 3}
         record = record_of(gpus, seed, metrics=metrics, note=EVIL if seed else "", axes={"model": EVIL})
-        write_end(journal, layout, record.to_json() | {"trial_id": f"ok-{gpus}-{seed}"})
+        write_end(journal, folder, record.to_json() | {"trial_id": f"ok-{gpus}-{seed}"})
     failed = record_of(4, status=Status.FAILED, note=f"password={SECRET}", trial_id="failed-1")
-    write_end(journal, layout, failed.to_json())
+    write_end(journal, folder, failed.to_json())
     journal.append(Kind.STARTED, {"trial_id": RUNNING, "attempt": 1})
-    layout.trial(RUNNING).mkdir()
-    layout.config(RUNNING).write_text(CONFIG)
-    write_epochs(layout, 2)
-    (layout.trial(RUNNING) / "rank0.log").write_text(f"{EVIL}\nkey {SECRET}\nlast line\n")
+    folder.trial(RUNNING).mkdir()
+    folder.config(RUNNING).write_text(CONFIG)
+    write_epochs(folder, 2)
+    (folder.trial(RUNNING) / "rank0.log").write_text(f"{EVIL}\nkey {SECRET}\nlast line\n")
 
 
-def write_end(journal: Journal, layout: ResultsFolder, record: dict[str, object]) -> None:
+def write_end(journal: Journal, folder: ResultsFolder, record: dict[str, object]) -> None:
     journal.append(Kind.FINISHED, record)
-    folder = layout.trial(str(record["trial_id"]))
-    folder.mkdir()
-    (folder / "metrics.jsonl").write_text('{"epoch": 1, "loss": 2.0}\n{"epoch": 2, "loss": 1.0}\n')
+    trial = folder.trial(str(record["trial_id"]))
+    trial.mkdir()
+    (trial / "metrics.jsonl").write_text('{"epoch": 1, "loss": 2.0}\n{"epoch": 2, "loss": 1.0}\n')
 
 
-def write_epochs(layout: ResultsFolder, epochs: int) -> None:
+def write_epochs(folder: ResultsFolder, epochs: int) -> None:
     rows = (f'{{"epoch": {epoch}, "loss": {1 / epoch}, "val_accuracy": 0.75}}\n' for epoch in range(1, epochs + 1))
-    layout.metrics(RUNNING).write_text("".join(rows))
+    folder.metrics(RUNNING).write_text("".join(rows))
 
 
 @contextmanager

@@ -131,20 +131,20 @@ def curve_of(record: TrialRecord, epochs: int = 10) -> list[dict[str, float]]:
     ]
 
 
-def results(folder: Path, made: list[TrialRecord], driver: dict = DRIVER) -> ResultsFolder:
+def results(root: Path, made: list[TrialRecord], driver: dict = DRIVER) -> ResultsFolder:
     """Write a results directory with these records and their curves."""
-    layout = ResultsFolder(folder)
-    layout.create()
-    with Journal.open(layout.journal) as journal:
+    folder = ResultsFolder(root)
+    folder.create()
+    with Journal.open(folder.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": driver})
         for record in made:
             journal.append(Kind.STARTED, {"trial_id": record.trial_id, "attempt": 1})
-            layout.trial(record.trial_id).mkdir(exist_ok=True)
+            folder.trial(record.trial_id).mkdir(exist_ok=True)
             if record.status in (Status.OK, Status.DIVERGED):
                 text = "".join(json.dumps(row) + "\n" for row in curve_of(record))
-                layout.metrics(record.trial_id).write_text(text)
+                folder.metrics(record.trial_id).write_text(text)
             journal.append(Kind.FINISHED, record.to_json())
-    return layout
+    return folder
 
 
 def replaced(record: TrialRecord, **changes) -> TrialRecord:
@@ -208,6 +208,6 @@ def end(
     **fields: Any,
 ) -> SweepEnd:
     """Return the end of a sweep with these frames, and with a document that has `tables`."""
-    given = {"layout": ResultsFolder(Path("results/demo")), "documents": {"a.md": Document(text="", tables=tables)}}
+    given = {"folder": ResultsFolder(Path("results/demo")), "documents": {"a.md": Document(text="", tables=tables)}}
     frames = {"trials": trials, "cells": pd.DataFrame() if cells is None else cells}
     return SweepEnd(recommendation=recommendation, **frames, **given | fields)

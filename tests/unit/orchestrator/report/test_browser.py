@@ -22,14 +22,14 @@ pytestmark = BROWSER_MARKS
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """Open the report of a sweep with hostile strings in Chromium."""
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
-    layout = demo.results(tmp_path_factory.mktemp("demo"), records)
+    folder = demo.results(tmp_path_factory.mktemp("demo"), records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
-    curves, _ = curves_frame(layout, [record.trial_id for record in records if record.metrics])
+    curves, _ = curves_frame(folder, [record.trial_id for record in records if record.metrics])
     tables = [*FURTHER, *scaling(trials, cells).tables]
-    known = {"curves": curves, "driver": demo.DRIVER, "layout": layout}
+    known = {"curves": curves, "driver": demo.DRIVER, "folder": folder}
     write_report(demo.end(trials, cells, RECOMMENDATION, tables=tables, **known))
     with chromium(tmp_path_factory.mktemp("profile")) as driver:
-        driver.get(layout.page.as_uri())
+        driver.get(folder.page.as_uri())
         yield driver
 
 

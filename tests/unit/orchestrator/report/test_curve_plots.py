@@ -64,12 +64,12 @@ def test_a_panel_has_as_many_devices_as_colours(cells: pd.DataFrame) -> None:
     assert len({row["line"] for row in plot.rows or ()}) == MOST_SERIES
 
 
-def test_samples_are_thinned_out_to_means(layout: ResultsFolder) -> None:
-    layout.trial("a").mkdir()
+def test_samples_are_thinned_out_to_means(results_folder: ResultsFolder) -> None:
+    results_folder.trial("a").mkdir()
     times = [float(second) for second in range(1001)]
     rows = {"rank": [0] * 1001, "device": ["gpu0"] * 1001, "time_s": times, "gpu_util": times, "other": times}
-    pd.DataFrame(rows).to_parquet(layout.telemetry("a"))
-    (found,), unsound = samples(layout, [("a", "cell"), ("never-sampled", "other")])
+    pd.DataFrame(rows).to_parquet(results_folder.telemetry("a"))
+    (found,), unsound = samples(results_folder, [("a", "cell"), ("never-sampled", "other")])
     assert unsound == [] and found.cell_id == "cell"
     assert len(found.frame) == MOST_POINTS and "other" not in found.frame
     assert found.frame["gpu_util"].iloc[0] == 4.5  # the mean of 0 to 9

@@ -73,28 +73,28 @@ class Reader(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
     """A report on a sweep with hostile strings."""
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
-    layout = demo.results(tmp_path_factory.mktemp("demo"), records)
+    folder = demo.results(tmp_path_factory.mktemp("demo"), records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     end = demo.end(
         trials,
         cells,
         RECOMMENDATION,
-        layout=layout,
-        curves=curves_frame(layout, [record.trial_id for record in records if record.metrics])[0],
+        folder=folder,
+        curves=curves_frame(folder, [record.trial_id for record in records if record.metrics])[0],
         driver={**demo.DRIVER, "command": f"python {demo.EVIL}"},
         problems=[Problem(where=demo.EVIL, what=demo.EVIL)],
         tables=[*FURTHER, *scaling(trials, cells).tables],
     )
     assert write_report(end) == []
-    return layout
+    return folder
 
 
 @pytest.fixture(scope="module")
-def page(layout: ResultsFolder) -> Reader:
-    return Reader(layout.page.read_text())
+def page(folder: ResultsFolder) -> Reader:
+    return Reader(folder.page.read_text())
 
 
 def test_golden_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
@@ -102,13 +102,13 @@ def test_golden_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None
         return gpus in (1, 8) and batch in (32, 512) and rule in ("none", "linear")
 
     records = [each for each in demo.records() if is_wanted(each.gpus, each.device_batch_size, each.lr_rule)]
-    layout = demo.results(tmp_path / "demo", records)
+    folder = demo.results(tmp_path / "demo", records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     end = demo.end(
         trials,
         cells,
         decide(trials, cells, Terms()),
-        curves=curves_frame(layout, [record.trial_id for record in records if record.metrics])[0],
+        curves=curves_frame(folder, [record.trial_id for record in records if record.metrics])[0],
         driver=demo.DRIVER,
         tables=[*FURTHER, *scaling(trials, cells).tables],
     )
@@ -130,10 +130,10 @@ def test_the_page_loads_nothing_and_runs_only_its_script(page: Reader) -> None:
         assert f"{kind}-src 'sha256-{digest}'" in policy
 
 
-def test_hostile_strings_stay_text(page: Reader, layout: ResultsFolder) -> None:
+def test_hostile_strings_stay_text(page: Reader, folder: ResultsFolder) -> None:
     assert page.text.count("<script>alert('x')</script>") > 5
     assert "<script>alert('x')</script>" in page.data["tables"]["cells"]["rows"][8][0]
-    assert "<script>alert" not in layout.page.read_text()
+    assert "<script>alert" not in folder.page.read_text()
     assert "alert" not in json.dumps(page.data["plots"])
 
 
@@ -180,8 +180,8 @@ def test_every_plot_has_its_spec_and_data(page: Reader) -> None:
     assert drawn == set(PLOTS)
 
 
-def test_plots_are_drawn_again_from_the_page(layout: ResultsFolder) -> None:
-    plots = {plot.name: plot for plot in plots_in(layout.page.read_text())}
+def test_plots_are_drawn_again_from_the_page(folder: ResultsFolder) -> None:
+    plots = {plot.name: plot for plot in plots_in(folder.page.read_text())}
     assert tuple(plots) == (*PLOTS[:4], "memory", "loss")
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
@@ -206,8 +206,8 @@ def test_filters_and_tables_have_the_values_of_the_rows(page: Reader) -> None:
     assert names == [row[0] for row in page.data["tables"]["cells"]["rows"]]
 
 
-def test_the_page_is_small_and_the_same_for_the_same_sweep(layout: ResultsFolder) -> None:
-    assert layout.page.stat().st_size < 1_500_000
+def test_the_page_is_small_and_the_same_for_the_same_sweep(folder: ResultsFolder) -> None:
+    assert folder.page.stat().st_size < 1_500_000
     texts = []
     for _ in range(2):
         trials, cells = collect(demo.records()[::9], scaling="weak")

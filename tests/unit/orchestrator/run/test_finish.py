@@ -36,14 +36,14 @@ def test_trials_that_have_not_run_are_counted(count, subject):
 
 
 def test_failures_that_differ_in_numbers_or_ranks_share_a_line(tmp_path):
-    layout = ResultsFolder(tmp_path)
+    folder = ResultsFolder(tmp_path)
     notes = [SHAPES.format(32), "rank 1 on node-b: " + SHAPES.format(128), "ValueError: something else"]
     ends = [record_of(status=Status.FAILED, trial_id=f"t{n}", note=note) for n, note in enumerate(notes)]
-    layout.trial("t0").mkdir(parents=True)
-    layout.trace("t0").write_text("Traceback …")
-    first, second = map(str, trial_problems(layout, ends))
-    assert first.startswith("2 of 3 ") and SHAPES.format(32) in first and str(layout.trace("t0")) in first
-    assert second.startswith("1 of 3 ") and notes[2] in second and str(layout.trial("t2")) in second
+    folder.trial("t0").mkdir(parents=True)
+    folder.trace("t0").write_text("Traceback …")
+    first, second = map(str, trial_problems(folder, ends))
+    assert first.startswith("2 of 3 ") and SHAPES.format(32) in first and str(folder.trace("t0")) in first
+    assert second.startswith("1 of 3 ") and notes[2] in second and str(folder.trial("t2")) in second
 
 
 RECORDS = demo.records()[::9]
@@ -64,9 +64,9 @@ def history(records: list[TrialRecord]) -> History:
     return made
 
 
-def reported_on(asked: Request, layout: ResultsFolder, history: History, **settings: Any) -> SweepEnd:
+def reported_on(asked: Request, folder: ResultsFolder, history: History, **settings: Any) -> SweepEnd:
     """Write all files; the end has the problems of all steps."""
-    end = tables_written(asked, layout, history, **settings)
+    end = tables_written(asked, folder, history, **settings)
     return replace(end, problems=[*end.problems, *complete(end, Console(file=io.StringIO()))])
 
 
@@ -75,7 +75,7 @@ def failed_steps(end: SweepEnd) -> list[str]:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> ResultsFolder:
+def folder(tmp_path: Path) -> ResultsFolder:
     return demo.results(tmp_path / "demo", RECORDS)
 
 
@@ -85,87 +85,87 @@ TORN = Problem(where="journal.jsonl", what="line 3: torn")
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultsFolder, SweepEnd]:
     """A report with claims and problems on results with damaged files."""
-    layout = demo.results(tmp_path_factory.mktemp("whole") / "demo", RECORDS)
+    folder = demo.results(tmp_path_factory.mktemp("whole") / "demo", RECORDS)
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
-    layout.metrics(one).write_bytes(layout.metrics(one).read_bytes()[:-5])
-    (layout.trial(other) / "telemetry.parquet").write_bytes(b"PAR1 cut")
-    (layout.trial(one) / "telemetry.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
+    folder.metrics(one).write_bytes(folder.metrics(one).read_bytes()[:-5])
+    (folder.trial(other) / "telemetry.parquet").write_bytes(b"PAR1 cut")
+    (folder.trial(one) / "telemetry.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
     claims = [{"sentence": "Two are faster.", "expression": "min(speedup(gpus=2)) > 1"}]
-    return layout, reported_on(request(claims=claims), layout, history(RECORDS), problems=[TORN])
+    return folder, reported_on(request(claims=claims), folder, history(RECORDS), problems=[TORN])
 
 
 def test_the_decision_comes_first_in_all_files(whole: tuple[ResultsFolder, SweepEnd]) -> None:
-    layout, reported = whole
+    folder, reported = whole
     assert failed_steps(reported) == [] and reported.has_page
-    assert layout.table("recommendation.md").read_text().startswith("# Recommendation: demo")
-    page = layout.page.read_text()
+    assert folder.table("recommendation.md").read_text().startswith("# Recommendation: demo")
+    page = folder.page.read_text()
     assert page.index('id="recommendation"') < page.index('id="problems"') < page.index('id="speedup"')
     with_curves = [record for record in RECORDS if record.status.value in ("ok", "diverged", "timeout")]
-    assert len(pd.read_parquet(layout.table("curves.parquet"))) == 10 * len(with_curves) - 1  # one row is damaged
+    assert len(pd.read_parquet(folder.table("curves.parquet"))) == 10 * len(with_curves) - 1  # one row is damaged
 
 
 def test_claims_and_scaling_are_in_all_forms(whole: tuple[ResultsFolder, SweepEnd]) -> None:
-    layout, reported = whole
+    folder, reported = whole
     tables = [table.name for document in reported.documents.values() for table in document.tables]
     assert tables == ["claims", "scaling"]
-    files = "".join(layout.table(name).read_text() for name in ("claims.md", "scaling.md"))
-    for form in (files, layout.page.read_text()):
+    files = "".join(folder.table(name).read_text() for name in ("claims.md", "scaling.md"))
+    for form in (files, folder.page.read_text()):
         assert "Two are faster." in form and "extra GPU time" in form
-    assert layout.table("scaling.md").read_text().startswith("# Scaling\n")
+    assert folder.table("scaling.md").read_text().startswith("# Scaling\n")
 
 
 @pytest.mark.parametrize(("html", "in_time"), [(False, True), (True, False)])
-def test_without_html_or_time_only_tables_are_written(layout: ResultsFolder, html: bool, in_time: bool) -> None:
-    reported = reported_on(request(html=html), layout, history(RECORDS), in_time=in_time)
-    assert not reported.has_page and not layout.page.exists()
-    assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
+def test_without_html_or_time_only_tables_are_written(folder: ResultsFolder, html: bool, in_time: bool) -> None:
+    reported = reported_on(request(html=html), folder, history(RECORDS), in_time=in_time)
+    assert not reported.has_page and not folder.page.exists()
+    assert folder.table("summary.csv").exists() and folder.table("recommendation.md").exists()
 
 
-def test_tables_need_no_package_for_plots(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_need_no_package_for_plots(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in sys.modules if each.startswith("orchestrator.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    assert not failed_steps(reported_on(request(html=False), layout, history(RECORDS)))
-    (problem,) = failed_steps(reported_on(request(), layout, history(FEW)))
+    assert not failed_steps(reported_on(request(html=False), folder, history(RECORDS)))
+    (problem,) = failed_steps(reported_on(request(), folder, history(FEW)))
     assert problem.startswith("report.html ") and "vl_convert" in problem
 
 
-def test_a_failing_report_leaves_the_tables(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout.page.mkdir()
-    reported = reported_on(request(), layout, history(FEW))
-    assert not layout.page.is_file() and len(pd.read_csv(layout.table("summary.csv"))) == len(FEW)
+def test_a_failing_report_leaves_the_tables(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.page.mkdir()
+    reported = reported_on(request(), folder, history(FEW))
+    assert not folder.page.is_file() and len(pd.read_csv(folder.table("summary.csv"))) == len(FEW)
     assert all(each in failed_steps(reported)[0] for each in ("report.html", "IsADirectoryError"))
-    assert "Traceback" in layout.report_trace.read_text()
+    assert "Traceback" in folder.report_trace.read_text()
 
 
-def test_a_failing_recommendation_leaves_the_rest(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_recommendation_leaves_the_rest(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("no seeds")
 
     monkeypatch.setattr(finish, "decide", broken)
-    reported = reported_on(request(), layout, history(FEW))
+    reported = reported_on(request(), folder, history(FEW))
     assert reported.recommendation.cell_id is None and reported.has_page
     assert all(each in failed_steps(reported)[0] for each in ("the recommendation", "ZeroDivisionError: no seeds"))
-    assert layout.table("speedup.md").exists()
-    forms = [layout.page, layout.table("recommendation.md"), layout.table("recommendation.json")]
+    assert folder.table("speedup.md").exists()
+    forms = [folder.page, folder.table("recommendation.md"), folder.table("recommendation.json")]
     assert all("No recommendation" in form.read_text() for form in forms)
 
 
-def test_a_failing_disk_raises_after_the_tables(layout: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_raises_after_the_tables(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(layout.table("curves.parquet")))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.table("curves.parquet")))
 
     monkeypatch.setattr(finish, "write_curves", full)
     with pytest.raises(OSError, match="No space left"):
-        reported_on(request(), layout, history(RECORDS))
-    assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
+        reported_on(request(), folder, history(RECORDS))
+    assert folder.table("summary.csv").exists() and folder.table("recommendation.md").exists()
 
 
-def test_unwritable_tables_raise(layout: ResultsFolder) -> None:
-    layout.tables.rmdir()
-    layout.tables.write_text("a file instead of a folder")
+def test_unwritable_tables_raise(folder: ResultsFolder) -> None:
+    folder.tables.rmdir()
+    folder.tables.write_text("a file instead of a folder")
     with pytest.raises(OSError):
-        reported_on(request(html=False), layout, history(RECORDS))
+        reported_on(request(html=False), folder, history(RECORDS))
 
 
 ODD = [None, True, -1, 1e308, "", [], {}, [1, 2], {"a": 1}, "<script>", "![a](http://x)", 2**70, "2"]
@@ -192,8 +192,8 @@ def odd_ends(chance: random.Random) -> list[TrialRecord]:
 @pytest.mark.parametrize("seed", range(60))
 def test_odd_values_do_not_break_the_tables(tmp_path: Path, seed: int) -> None:
     ends = odd_ends(random.Random(seed))
-    layout = demo.results(tmp_path / "demo", [])
-    assert failed_steps(reported_on(request(html=seed % 10 == 0), layout, history(ends))) == []
+    folder = demo.results(tmp_path / "demo", [])
+    assert failed_steps(reported_on(request(html=seed % 10 == 0), folder, history(ends))) == []
 
 
 FOREIGN: list[dict[str, Any]] = [
@@ -209,13 +209,13 @@ def test_foreign_values_do_not_break_the_tables(tmp_path: Path) -> None:
     odd = [checked_record(json.loads(json.dumps(record.to_json() | changes)))[0] for record, changes in pairs]
     ends = [record for record in odd if record is not None]
     assert len(ends) == len(FOREIGN)
-    layout = demo.results(tmp_path / "demo", [])
-    end = reported_on(request(html=False), layout, history([*ends, *RECORDS[len(ends) :]]))
+    folder = demo.results(tmp_path / "demo", [])
+    end = reported_on(request(html=False), folder, history([*ends, *RECORDS[len(ends) :]]))
     assert failed_steps(end) == []
 
 
 def test_damaged_files_are_problems(whole: tuple[ResultsFolder, SweepEnd]) -> None:
-    layout, reported = whole
+    folder, reported = whole
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
     damaged = [problem for problem in reported.problems if problem.where]
     assert damaged[0] == TORN
@@ -225,5 +225,5 @@ def test_damaged_files_are_problems(whole: tuple[ResultsFolder, SweepEnd]) -> No
         f"trials/{one}/telemetry.parquet",
     ]
     assert "1 of 10" in damaged[1].what
-    page = layout.page.read_text()
+    page = folder.page.read_text()
     assert all(problem.where in page for problem in damaged)

@@ -21,7 +21,7 @@ RECORD = demo.records()[0]
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> ResultsFolder:
+def folder(tmp_path: Path) -> ResultsFolder:
     found = demo.results(tmp_path / "demo", [RECORD])
     found.quarantine.write_bytes(b"")
     with found.journal.open("ab") as file:
@@ -29,29 +29,29 @@ def layout(tmp_path: Path) -> ResultsFolder:
     return found
 
 
-def test_traces_of_a_crash_are_remarks_not_violations(layout: ResultsFolder) -> None:
-    found = verified.verify(layout, [RECORD.trial_id, "other"], {})
+def test_traces_of_a_crash_are_remarks_not_violations(folder: ResultsFolder) -> None:
+    found = verified.verify(folder, [RECORD.trial_id, "other"], {})
     assert found.violations == []
     damage, counts, quarantine = found.remarks
-    assert damage.startswith(f"{layout.journal}: line 4: torn: ") and "17 bytes" in damage
+    assert damage.startswith(f"{folder.journal}: line 4: torn: ") and "17 bytes" in damage
     assert re.findall(r"\d+", counts) == ["3", "1", "1", "1", "2"]  # records, trials, ends, missing ends of all planned
-    assert quarantine.startswith(f"{layout.quarantine} ")
+    assert quarantine.startswith(f"{folder.quarantine} ")
 
 
-def test_a_damaged_record_is_a_violation(layout: ResultsFolder) -> None:
-    first, _, rest = layout.journal.read_bytes().partition(b"\n")
-    layout.journal.write_bytes(first[:-1] + b"?\n" + rest)
-    (told,) = verified.verify(layout, [], {}).violations
-    assert told.startswith(f"{layout.journal}: line 1: corrupt")
+def test_a_damaged_record_is_a_violation(folder: ResultsFolder) -> None:
+    first, _, rest = folder.journal.read_bytes().partition(b"\n")
+    folder.journal.write_bytes(first[:-1] + b"?\n" + rest)
+    (told,) = verified.verify(folder, [], {}).violations
+    assert told.startswith(f"{folder.journal}: line 1: corrupt")
 
 
 @pytest.mark.parametrize(("fingerprint", "violations"), [({}, 1), ({"epochs": 2}, 0)])
 def test_plan_is_compared_only_under_the_same_config(
-    layout: ResultsFolder, fingerprint: dict[str, Any], violations: int
+    folder: ResultsFolder, fingerprint: dict[str, Any], violations: int
 ) -> None:
-    with Journal.open(layout.journal) as journal:
+    with Journal.open(folder.journal) as journal:
         journal.append(Kind.ENDED, {"missing": 0})
-    found = verified.verify(layout, [RECORD.trial_id, "other"], fingerprint)
+    found = verified.verify(folder, [RECORD.trial_id, "other"], fingerprint)
     assert len(found.violations) == violations
     assert any("another configuration" in remark for remark in found.remarks) is not bool(violations)
     assert any("planned without one" in remark for remark in found.remarks) is bool(violations)

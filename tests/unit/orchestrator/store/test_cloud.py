@@ -21,22 +21,22 @@ class Machine:
     """A folder for results, and what the console shows."""
 
     def __init__(self, folder: Path, store: Path) -> None:
-        self.layout, self.told = ResultsFolder(folder / "results" / "demo"), StringIO()
-        self.layout.create()
+        self.folder, self.told = ResultsFolder(folder / "results" / "demo"), StringIO()
+        self.folder.create()
         self._store = store
         self.copying = self.again()
 
     def again(self) -> Copying:
         """The next command's."""
-        return Copying(f"file://{self._store}", self.layout, Console(file=self.told, width=200))
+        return Copying(f"file://{self._store}", self.folder, Console(file=self.told, width=200))
 
     def write(self, name: str, text: str) -> None:
-        path = self.layout.root / name
+        path = self.folder.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
     def files(self) -> dict[str, str]:
-        return read(self.layout.root)
+        return read(self.folder.root)
 
 
 def read(folder: Path) -> dict[str, str]:
@@ -58,7 +58,7 @@ def test_locks_links_and_torn_records_are_not_copied(machine: Machine, store: Pa
     machine.write("trials/a/checkpoint/state", "1")
     machine.write("lock", "")
     machine.write("trials/a/.metrics.jsonl.7.aside", "{")
-    os.symlink("/etc/passwd", machine.layout.root / "trials/a/link")
+    os.symlink("/etc/passwd", machine.folder.root / "trials/a/link")
     with machine.copying:
         machine.write("tables/summary.csv", "gpus")
     assert read(store / "demo") == {
@@ -66,11 +66,11 @@ def test_locks_links_and_torn_records_are_not_copied(machine: Machine, store: Pa
         "trials/a/checkpoint/state": "1",
         "tables/summary.csv": "gpus",
     }
-    (machine.layout.root / "trials/a/checkpoint/state").unlink()  # its trial has ended
+    (machine.folder.root / "trials/a/checkpoint/state").unlink()  # its trial has ended
     with machine.again():
         machine.write("tables/summary.csv", "cpus")
     assert read(store / "demo") == {"journal.jsonl": "first\n", "tables/summary.csv": "cpus"}
-    (machine.layout.root / "tables/summary.csv").unlink()  # by a hand, and not because it is over
+    (machine.folder.root / "tables/summary.csv").unlink()  # by a hand, and not because it is over
     with machine.again():
         pass
     assert "tables/summary.csv" in read(store / "demo")
@@ -83,10 +83,10 @@ def test_deleted_results_stay_in_the_store(machine: Machine, store: Path) -> Non
         machine.write("trials/a/checkpoint/state", "1")
     before = read(store)
     with machine.again():
-        shutil.rmtree(machine.layout.trials)
+        shutil.rmtree(machine.folder.trials)
     assert read(store) == before and machine.told.getvalue() == ""
     with machine.again():
-        shutil.rmtree(machine.layout.root)
+        shutil.rmtree(machine.folder.root)
     assert read(store) == before and "moved or deleted" in machine.told.getvalue()
 
 

@@ -65,13 +65,13 @@ def test_lock_of_a_dead_owner_is_free(tmp_path: Path) -> None:
 
 
 def test_removed_lock_file_lets_no_second_driver_in(tmp_path: Path) -> None:
-    layout = ResultsFolder(tmp_path)
-    with DirectoryLock(layout), Journal.open(layout.journal):
-        layout.lock.unlink()
+    results_folder = ResultsFolder(tmp_path)
+    with DirectoryLock(results_folder), Journal.open(results_folder.journal):
+        results_folder.lock.unlink()
         with pytest.raises(LockedError, match=f"process {os.getpid()} "):
-            DirectoryLock(layout).__enter__()
-        assert owner_alive(layout)
-    with DirectoryLock(layout):
+            DirectoryLock(results_folder).__enter__()
+        assert owner_alive(results_folder)
+    with DirectoryLock(results_folder):
         pass
 
 
@@ -99,10 +99,10 @@ def test_dead_process_is_not_reported_as_owner(tmp_path: Path, monkeypatch: pyte
 def test_process_on_another_host_counts_as_alive(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    layout = ResultsFolder(tmp_path)
+    results_folder = ResultsFolder(tmp_path)
     for host, lives in ((platform.node(), False), ("elsewhere", True)):
-        layout.owner.write_text(json.dumps({"host": host, "pid": gone.pid, "started": ""}))
-        assert (owner_alive(layout) is not None) is lives
+        results_folder.owner.write_text(json.dumps({"host": host, "pid": gone.pid, "started": ""}))
+        assert (owner_alive(results_folder) is not None) is lives
 
 
 def test_lock_is_released_if_the_owner_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,19 +117,19 @@ def test_lock_is_released_if_the_owner_cannot_be_written(tmp_path: Path, monkeyp
 
 
 def test_new_directory_without_results_is_removed(tmp_path: Path) -> None:
-    layout = ResultsFolder(tmp_path / "results" / "sweep")
-    with pytest.raises(RuntimeError, match="refused"), DirectoryLock(layout, made=True):
-        layout.journal.touch()
+    results_folder = ResultsFolder(tmp_path / "results" / "sweep")
+    with pytest.raises(RuntimeError, match="refused"), DirectoryLock(results_folder, made=True):
+        results_folder.journal.touch()
         raise RuntimeError("refused")
-    assert not layout.root.exists()
+    assert not results_folder.root.exists()
 
 
 @pytest.mark.parametrize("what", ["journal.jsonl", "trials/a", "tables/summary.csv", "notes.txt"])
 def test_directory_with_content_or_from_before_stays(tmp_path: Path, what: str) -> None:
-    layout = ResultsFolder(tmp_path / "sweep")
-    with DirectoryLock(layout, made=True):
-        (layout.root / what).write_text("something")
-    assert (layout.root / what).read_text() == "something" and layout.lock.exists()
+    results_folder = ResultsFolder(tmp_path / "sweep")
+    with DirectoryLock(results_folder, made=True):
+        (results_folder.root / what).write_text("something")
+    assert (results_folder.root / what).read_text() == "something" and results_folder.lock.exists()
     there = ResultsFolder(tmp_path / "there")
     there.root.mkdir()
     with DirectoryLock(there):
@@ -141,9 +141,9 @@ def test_failed_removal_of_the_directory_hides_no_error(tmp_path: Path, monkeypa
     def busy(_: Path) -> None:
         raise OSError("Directory not empty")
 
-    layout = ResultsFolder(tmp_path / "sweep")
+    results_folder = ResultsFolder(tmp_path / "sweep")
     monkeypatch.setattr(Path, "rmdir", busy)
-    with pytest.raises(RuntimeError, match="refused"), DirectoryLock(layout, made=True):
+    with pytest.raises(RuntimeError, match="refused"), DirectoryLock(results_folder, made=True):
         raise RuntimeError("refused")
 
 
@@ -155,22 +155,22 @@ def test_failed_removal_of_the_directory_hides_no_error(tmp_path: Path, monkeypa
     ],
 )
 def test_odd_owner_file_names_no_owner(tmp_path: Path, content: bytes) -> None:
-    layout = ResultsFolder(tmp_path)
-    layout.owner.write_bytes(content)
-    assert owner_alive(layout) is None
+    results_folder = ResultsFolder(tmp_path)
+    results_folder.owner.write_bytes(content)
+    assert owner_alive(results_folder) is None
 
 
 @pytest.mark.timeout(20)
 def test_pipes_and_devices_in_place_of_files_are_refused(tmp_path: Path) -> None:
-    layout = ResultsFolder(tmp_path)
-    os.mkfifo(layout.owner)
-    os.mkfifo(layout.journal)
-    assert owner_alive(layout) is None
-    assert driver_of(layout) == ""
+    results_folder = ResultsFolder(tmp_path)
+    os.mkfifo(results_folder.owner)
+    os.mkfifo(results_folder.journal)
+    assert owner_alive(results_folder) is None
+    assert driver_of(results_folder) == ""
     for read in (replay, Journal.open):
         with pytest.raises(OSError):
-            read(layout.journal)
-    layout.journal.unlink()
-    layout.journal.symlink_to("/dev/zero")
+            read(results_folder.journal)
+    results_folder.journal.unlink()
+    results_folder.journal.symlink_to("/dev/zero")
     with pytest.raises(OSError, match="not a regular file"):
-        replay(layout.journal)
+        replay(results_folder.journal)

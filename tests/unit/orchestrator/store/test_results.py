@@ -16,7 +16,7 @@ from tests.unit.orchestrator.report import demo
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> ResultsFolder:
+def folder(tmp_path: Path) -> ResultsFolder:
     return demo.results(tmp_path / "demo", demo.records()[:6])
 
 
@@ -39,18 +39,18 @@ def test_numbers_keep_their_type() -> None:
         assert end and repr(end.gpus) == repr(gpus)
 
 
-def test_intact_results_have_no_problems(layout: ResultsFolder) -> None:
-    results = read_results(layout)
+def test_intact_results_have_no_problems(folder: ResultsFolder) -> None:
+    results = read_results(folder)
     assert len(results.history.rows) == 6 and results.problems == []
     assert results.history.driver["commit"] == demo.DRIVER["commit"]
     assert results.history.rows["1-32-none-0"] == demo.records()[0]
 
 
-def test_damaged_lines_are_reported_and_the_rest_is_used(layout: ResultsFolder) -> None:
-    lines = layout.journal.read_bytes().split(b"\n")
+def test_damaged_lines_are_reported_and_the_rest_is_used(folder: ResultsFolder) -> None:
+    lines = folder.journal.read_bytes().split(b"\n")
     lines[2] = lines[2].replace(b'"ok"', b'"no"')
-    layout.journal.write_bytes(b"\n".join(lines[:-1])[:-40])
-    results = read_results(layout)
+    folder.journal.write_bytes(b"\n".join(lines[:-1])[:-40])
+    results = read_results(folder)
     assert len(results.history.rows) == 4
     assert [str(problem).split(": ")[:3] for problem in results.problems] == [
         ["journal.jsonl", "line 3", "corrupt"],
@@ -58,8 +58,8 @@ def test_damaged_lines_are_reported_and_the_rest_is_used(layout: ResultsFolder) 
     ]
 
 
-def test_records_of_another_program_are_reported(layout: ResultsFolder) -> None:
-    with layout.journal.open("ab") as file:
+def test_records_of_another_program_are_reported(folder: ResultsFolder) -> None:
+    with folder.journal.open("ab") as file:
         for kind, value in (
             ("finished", {"nothing": 1}),
             ("finished", [1]),
@@ -67,7 +67,7 @@ def test_records_of_another_program_are_reported(layout: ResultsFolder) -> None:
             ("later", {"trial_id": "x"}),
         ):
             file.write(encode(kind, value) + b"\n")  # type: ignore[arg-type]
-    told = [str(problem) for problem in read_results(layout).problems]
+    told = [str(problem) for problem in read_results(folder).problems]
     assert any("without trial_id" in line for line in told)
     assert any("not an object" in line for line in told)
 
@@ -95,36 +95,36 @@ def test_record_with_a_wrong_type_is_left_out(field: str, value: Any, told: str)
     assert record is None and told in reason
 
 
-def test_trials_of_another_configuration_are_counted(layout: ResultsFolder) -> None:
-    with Journal.open(layout.journal) as journal:
+def test_trials_of_another_configuration_are_counted(folder: ResultsFolder) -> None:
+    with Journal.open(folder.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": 3}}, "driver": {}})
         journal.append(Kind.FINISHED, demo.records()[20].to_json())
-    results = read_results(layout)
+    results = read_results(folder)
     assert list(results.history.rows) == [demo.records()[20].trial_id]
     assert any("6 trials of another configuration" in each.what for each in results.problems)
 
 
-def test_a_journal_without_a_sweep_record_is_used(layout: ResultsFolder) -> None:
-    lines = layout.journal.read_bytes().split(b"\n")
-    layout.journal.write_bytes(b"\n".join(lines[1:]))
-    assert len(read_results(layout).history.rows) == 6
+def test_a_journal_without_a_sweep_record_is_used(folder: ResultsFolder) -> None:
+    lines = folder.journal.read_bytes().split(b"\n")
+    folder.journal.write_bytes(b"\n".join(lines[1:]))
+    assert len(read_results(folder).history.rows) == 6
 
 
-def test_folder_of_a_probe_is_no_problem(layout: ResultsFolder) -> None:
-    (layout.trials / probe_id(demo.records()[0].trial_id)).mkdir()
-    assert not read_results(layout).problems
+def test_folder_of_a_probe_is_no_problem(folder: ResultsFolder) -> None:
+    (folder.trials / probe_id(demo.records()[0].trial_id)).mkdir()
+    assert not read_results(folder).problems
 
 
-def test_unknown_entries_among_the_trials_are_problems(layout: ResultsFolder) -> None:
-    (layout.trials / "stranger").mkdir()
-    (layout.trials / "notes.txt").write_text("mine")
-    (problem,) = read_results(layout).problems
+def test_unknown_entries_among_the_trials_are_problems(folder: ResultsFolder) -> None:
+    (folder.trials / "stranger").mkdir()
+    (folder.trials / "notes.txt").write_text("mine")
+    (problem,) = read_results(folder).problems
     assert problem.where == "trials" and "notes.txt, stranger" in problem.what
 
 
 def test_rows_remain_without_the_trials_folder(tmp_path: Path) -> None:
-    layout = ResultsFolder(tmp_path)
-    with Journal.open(layout.journal) as journal:
+    folder = ResultsFolder(tmp_path)
+    with Journal.open(folder.journal) as journal:
         journal.append(Kind.FINISHED, demo.records()[0].to_json())
-    results = read_results(layout)
+    results = read_results(folder)
     assert len(results.history.rows) == 1 and [problem.where for problem in results.problems] == ["trials"]

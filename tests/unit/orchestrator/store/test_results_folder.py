@@ -9,10 +9,10 @@ from orchestrator.store.results_folder import ResultsFolder
 
 
 def test_directories_are_for_the_owner_only(tmp_path: Path) -> None:
-    layout = ResultsFolder(tmp_path / "results" / "mine")
-    layout.create()
-    layout.create()
-    for directory in (layout.root, layout.trials, layout.tables):
+    folder = ResultsFolder(tmp_path / "results" / "mine")
+    folder.create()
+    folder.create()
+    for directory in (folder.root, folder.trials, folder.tables):
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
@@ -29,12 +29,12 @@ def test_trial_ids_that_leave_the_directory_are_refused(trial_id: str) -> None:
 
 
 def test_paths_of_result_files() -> None:
-    layout = ResultsFolder(Path("r"))
-    assert layout.metrics("a1") == Path("r/trials/a1/metrics.jsonl")
-    assert layout.config("a1") == Path("r/trials/a1/config.yaml")
-    assert layout.table("summary.csv") == Path("r/tables/summary.csv")
-    assert layout.journal.name == "journal.jsonl"
-    assert layout.trace("a1") == Path("r/trials/a1/trace.txt")
+    folder = ResultsFolder(Path("r"))
+    assert folder.metrics("a1") == Path("r/trials/a1/metrics.jsonl")
+    assert folder.config("a1") == Path("r/trials/a1/config.yaml")
+    assert folder.table("summary.csv") == Path("r/tables/summary.csv")
+    assert folder.journal.name == "journal.jsonl"
+    assert folder.trace("a1") == Path("r/trials/a1/trace.txt")
 
 
 def test_store_imports_no_slow_package() -> None:

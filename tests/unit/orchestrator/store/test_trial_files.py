@@ -12,8 +12,8 @@ from orchestrator.store.secrets import NO_SECRETS
 from orchestrator.store.trial_files import TrialFolders
 
 
-def test_a_new_attempt_starts_the_curve_anew(layout: ResultsFolder) -> None:
-    path = layout.metrics("t1")
+def test_a_new_attempt_starts_the_curve_anew(results_folder: ResultsFolder) -> None:
+    path = results_folder.metrics("t1")
     trial_files.begin(path)
     trial_files.extend(path, [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": float("nan")}])
     trial_files.extend(path, [{"epoch": 3, "loss": 0.5}])
@@ -25,8 +25,8 @@ def test_a_new_attempt_starts_the_curve_anew(layout: ResultsFolder) -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", [*trial_files.HASHED, KEPT, f".{KEPT}", "checkpoint"])
-def test_a_further_attempt_waits_for_no_pipe(layout: ResultsFolder, name: str) -> None:
-    folder = layout.trial("t1")
+def test_a_further_attempt_waits_for_no_pipe(results_folder: ResultsFolder, name: str) -> None:
+    folder = results_folder.trial("t1")
     folder.mkdir()
     (folder / CONFIG).write_text("a: 1")
     (folder / name).unlink(missing_ok=True)
@@ -34,7 +34,7 @@ def test_a_further_attempt_waits_for_no_pipe(layout: ResultsFolder, name: str) -
     with suppress(FileExistsError):  # the pipe is in the place of a folder
         trial_files.snapshot(folder)
         assert name == KEPT or (folder / KEPT / CONFIG).exists() == (name != CONFIG)
-    TrialFolders(layout, NO_SECRETS).drop_checkpoint(SimpleNamespace(trial_id="t1"))  # type: ignore[arg-type]
+    TrialFolders(results_folder, NO_SECRETS).drop_checkpoint(SimpleNamespace(trial_id="t1"))  # type: ignore[arg-type]
     trial_files.drop(folder)
 
 

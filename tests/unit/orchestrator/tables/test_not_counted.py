@@ -29,8 +29,8 @@ def another(status: Status = Status.OK, **metrics: float) -> list[TrialRecord]:
 
 
 def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendation) -> SweepEnd:
-    layout = ResultsFolder(Path("results/demo"))
-    return SweepEnd(layout=layout, trials=trials, cells=cells, recommendation=recommendation)
+    folder = ResultsFolder(Path("results/demo"))
+    return SweepEnd(folder=folder, trials=trials, cells=cells, recommendation=recommendation)
 
 
 @pytest.mark.parametrize(

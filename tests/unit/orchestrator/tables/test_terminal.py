@@ -30,7 +30,7 @@ TRAINED = {"config": {"trainable": LOOP, "model": {"name": "small_cnn"}, "data":
 
 def ended(records: list[TrialRecord], terms: Any = None, **fields: Any) -> SweepEnd:
     trials, cells, found = decided_with_frames(records, **(terms or {}))
-    given = {"layout": ResultsFolder(Path("results/demo")), "has_page": True, "took_s": 349.0, "fingerprint": TRAINED}
+    given = {"folder": ResultsFolder(Path("results/demo")), "has_page": True, "took_s": 349.0, "fingerprint": TRAINED}
     return SweepEnd(recommendation=found, trials=trials, cells=cells, **given | fields)
 
 
