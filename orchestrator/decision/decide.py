@@ -53,7 +53,7 @@ from orchestrator.statistics.intervals import Array, Interval
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.numbers import config_value, fact
 from orchestrator.text.rows import axis as axis_name
-from orchestrator.text.rows import gpus_in_words
+from orchestrator.text.rows import cell_label, gpus_in_words
 from sweeps.status import Status
 
 _VALUES = ("gpus", "strategy", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier", "lr")
@@ -164,21 +164,24 @@ def on_front(contenders: Contenders) -> npt.NDArray[np.bool_]:
 
 def larger_batches(contenders: Contenders, chosen: int) -> tuple[LargerBatch, ...]:
     """Return the larger global batches with their chance to keep the margin, NaN where it is not known."""
-    batch, p_within = contenders.cells["global_batch_size"], contenders.choice.p_within
-    rows = np.flatnonzero(batch > batch[chosen]).tolist()
-    likeliest: dict[int, int] = {}
-    for row in sorted(rows, key=lambda row: (batch[row], -np.nan_to_num(p_within[row]))):
-        likeliest.setdefault(int(batch[row]), row)
-    ids, names = contenders.cells["cell_id"], contenders.names
+    compared, tried = contenders.cells, contenders.tried
+    p_within = dict(zip(compared["cell_id"], contenders.choice.p_within, strict=True))
+    rows = {cell_id: row for row, cell_id in enumerate(compared["cell_id"])}
+    larger = tried[tried["global_batch_size"] > compared["global_batch_size"][chosen]]
+    # The likeliest cell of each batch, else one that is ok.
+    chances = larger["cell_id"].map(p_within).astype("float64").fillna(-1.0)
+    ranked = larger.assign(chance=chances, not_ok=larger["status"] != Status.OK.value)
+    ranked = ranked.sort_values(["global_batch_size", "chance", "not_ok"], ascending=[True, False, True], kind="stable")
     return tuple(
         LargerBatch(
-            global_batch_size=size,
-            cell_id=ids[row],
-            name=names[row],
-            p_within_margin=float(p_within[row]),
-            gain=gain_over(contenders, chosen, row),
+            global_batch_size=int(cell["global_batch_size"]),
+            cell_id=cell["cell_id"],
+            name=cell_label(cell, contenders.further_axes),
+            status=cell["status"],
+            p_within_margin=float(p_within.get(cell["cell_id"], math.nan)),
+            gain=gain_over(contenders, chosen, rows.get(cell["cell_id"])),
         )
-        for size, row in likeliest.items()
+        for cell in ranked.drop_duplicates("global_batch_size").to_dict("records")
     )
 
 

@@ -75,6 +75,7 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
         worth=worth,
         p_worth=p_worth,
         best_fewer=math.nan if reference is None else float(own[reference]),
+        name_of_fewer="" if reference is None else contenders.names[reference],
         cell=cell,
         if_held=_cell(contenders, reference, faster_one),
         by_batch=tuple(_by_batch(contenders, fewer, gpus)),

@@ -60,11 +60,15 @@ class MoreSeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class LargerBatch:
-    """A global batch larger than the chosen cell's, by the cell with this batch that is likeliest within the margin."""
+    """A global batch larger than the chosen cell's, by the cell with this batch that is likeliest within the margin.
+
+    Where no cell with this batch can be compared, by the first one tried.
+    """
 
     global_batch_size: int
     cell_id: str
     name: str
+    status: str
     p_within_margin: float
     gain: Figure
     """The objective of the chosen cell over that of this one: 2 is half the time."""
@@ -135,11 +139,18 @@ class GpuStep:
     """Probability that a cell with this number beats the best one with fewer, and keeps its accuracy."""
     best_fewer: float
     """The number of GPUs of the best cell with fewer, which may be below `fewer`; NaN without such a cell."""
+    name_of_fewer: str
+    """The name of that cell; empty without it."""
     cell: StepCell | None
     """The best cell with this number, if possible one that surely keeps its accuracy; None without one."""
     if_held: StepCell | None
     """A faster cell, whose accuracy is likely within the margin, but not surely; None without one."""
     by_batch: tuple[StepSpeed, ...]
+
+    @property
+    def cells(self) -> tuple[StepCell, ...]:
+        """The cells that these GPUs may be used with, the faster one first."""
+        return tuple(cell for cell in (self.if_held, self.cell) if cell)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from orchestrator.decision.recommendation import (
     Cell,
     Figure,
     GpuStep,
+    LargerBatch,
     Recommendation,
     StepSpeed,
 )
@@ -32,6 +33,7 @@ from orchestrator.tables.sentences import filled, listed, probability
 from orchestrator.text import numbers
 from orchestrator.text.numbers import Unit, suited
 from orchestrator.text.rows import WORDS, cell_label, gpu_word, gpus_in_words, markdown, short_names
+from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
 
 MOST_CANDIDATES = 12
@@ -297,8 +299,8 @@ def _place(difference: float, margin: float) -> float:
     return 0.5 + difference / (2 * margins.BAR * margin) if margin else math.nan
 
 
-def _chance(value: float, if_unknown: str = "-") -> str:
-    return if_unknown if math.isnan(value) else probability(value, short=True)
+def _chance(value: float) -> str:
+    return "-" if math.isnan(value) else probability(value, short=True)
 
 
 def _ratio(value: float) -> str:
@@ -402,7 +404,7 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         # The next larger one is the likeliest.
         verdict = "not safe" if batches[0].p_within_margin < SHOWN else "doubtful"
     texts = []
-    for chance, group in groupby(batches, key=lambda batch: _chance(batch.p_within_margin, "unknown")):
+    for chance, group in groupby(batches, key=_chance_of_batch):
         # Most larger batches have no chance, which is said once.
         first, *others = [f"{batch.global_batch_size:,}" for batch in group]
         texts.append(f"{chance} {'from' if others else 'at'} {first}")
@@ -411,6 +413,16 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         yield label, ", ".join(texts)
         return
     yield label, f"{verdict}: P(within {recommendation.terms.report.margin:g}) {', '.join(texts)}"
+
+
+def _chance_of_batch(batch: LargerBatch) -> str:
+    if batch.status != Status.OK.value:
+        return _ENDS.get(batch.status, batch.status)
+    return "unknown" if math.isnan(batch.p_within_margin) else probability(batch.p_within_margin, short=True)
+
+
+_ENDS = {Status.OOM.value: "out of memory"}
+"""Words for statuses, where others are their own."""
 
 
 def _cost(recommendation: Recommendation) -> Iterator[tuple[str, str]]:

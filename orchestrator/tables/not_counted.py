@@ -28,7 +28,8 @@ def not_counted(end: SweepEnd) -> str:
         return ""
     n_seeds = cells.set_index("cell_id")["n_seeds"]
     answer = (recommendation.chosen, recommendation.baseline, recommendation.cell(recommendation.safe_cell_id))
-    cells_of_answer = {cell.cell_id: cell for cell in (*answer, *recommendation.rivals) if cell}.values()
+    of_gpus = (recommendation.cell(cell.cell_id) for step in recommendation.gpu_steps for cell in step.cells)
+    cells_of_answer = {cell.cell_id: cell for cell in (*answer, *recommendation.rivals, *of_gpus) if cell}.values()
     without_result = [status.value for status in Status if not status.is_result()]
     values = {
         "statuses": trials.loc[~ok, "status"].value_counts().to_dict(),

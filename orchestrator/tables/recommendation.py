@@ -20,6 +20,7 @@ from orchestrator.decision.recommendation import (
     NO_OBJECTIVE,
     SPEED_ONLY,
     TIED,
+    UNDECIDED,
     Cell,
     GpuCount,
     Recommendation,
@@ -81,7 +82,11 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
     wanted = [more.cell_id for more in recommendation.more_seeds for _ in range(more.seeds)]
     of_cell = trials[trials["status"] == Status.OK.value].groupby("cell_id")[sizes].mean()
     added = pd.concat([of_cell.reindex(wanted), again]).fillna(0.0)
-    took_s, hours = added["wall_s"].sum(), (added["wall_s"] * added["gpus_held"]).sum() / 3600
+    gpu_s = (added["wall_s"] * added["gpus_held"]).sum()
+    took_s, hours = added["wall_s"].sum(), gpu_s / 3600
+    if (trials["timing"] != "exclusive").all():
+        # Trials that do not need all GPUs run side by side.
+        took_s = max(added["wall_s"].max(), gpu_s / trials["gpus_held"].max())
     about = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
     parts = [f"+{len(added)} trials", f"about {about if took_s < 90 * 60 else f'{took_s / 3600:.1f} h'}"]
     report = recommendation.terms.report
@@ -98,9 +103,10 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
     beside = _beside(recommendation)
     caveats = [sentence(remark) for remark in recommendation.caveats]
-    # Whether a cell is to be used, or only the best so far, depends on the verdict.
+    safe_choice = _safe_choice(recommendation)
+    is_open = recommendation.verdict == UNDECIDED or bool(safe_choice)
     lead, *details = [
-        filled(remark.code, {**remark.values, "verdict": recommendation.verdict})
+        filled(remark.code, {**remark.values, "is_open": is_open})
         for remark in (recommendation.headline, *recommendation.details)
     ]
     # A sentence on a rival that may be the best has told of the runner-up.
@@ -116,7 +122,7 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         title="In short" if recommendation.terms.report.objective == NO_OBJECTIVE else "Recommendation",
         verdict=recommendation.verdict.upper(),
         lead=lead,
-        details=[*_safe_choice(recommendation), *beside, *details],
+        details=[*beside, *safe_choice, *details],
         answers=[*answers(recommendation), *([("Runner-up", runner_up)] if runner_up else ())],
         facts=facts,
         next="" if recommendation.commands else _next(recommendation),

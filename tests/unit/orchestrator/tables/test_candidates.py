@@ -18,6 +18,7 @@ from orchestrator.decision.recommendation import (
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.candidates import Candidates, answers
 from orchestrator.tables.recommendation import in_sentences
+from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, decided, measured, swayed
 from tests.unit.orchestrator.records import record_of
 
@@ -196,6 +197,7 @@ def test_a_larger_batch_is_as_safe_as_its_probability(
             global_batch_size=64 * 2**place,
             cell_id="",
             name=f"cell {place}",
+            status="ok",
             p_within_margin=chance,
             gain=Figure(value=1.5, unit="1"),
         )
@@ -203,6 +205,16 @@ def test_a_larger_batch_is_as_safe_as_its_probability(
     ]
     text = dict(answers(replace(recommendation, larger_batches=tuple(batches))))["Larger batch"]
     assert text.startswith(told)
+
+
+def test_a_larger_batch_that_was_tried_has_its_end() -> None:
+    trials = [record_of(1, seed, metrics=measured(100, 0.9 + seed / 1000)) for seed in range(2)]
+    trials += [record_of(1, batch=64, status=Status.OOM), record_of(1, batch=128, metrics={"samples_per_s": 9.0})]
+    trials += [record_of(1, batch=256, status=Status.FAILED)]
+    decision = decided(trials)
+    ends = [(batch.global_batch_size, batch.status) for batch in decision.larger_batches]
+    assert decision.cell_id == "1-32-none" and ends == [(64, "oom"), (128, "ok"), (256, "failed")]
+    assert dict(answers(decision))["Larger batch"] == "out of memory at 64 in all, unknown at 128, failed at 256"
 
 
 def test_times_with_and_without_start_up_have_one_unit() -> None:

@@ -135,7 +135,7 @@ def test_the_settle_line_has_the_command_and_its_cost(terms: dict[str, Any], dev
     records = [record_of(g, 0, device=device, metrics=measured(100 * g, 0.9)) for g in (1, 2)]
     lines = " ".join(line.strip() for line in rows(ended(records, terms), 80))
     # Two more seeds of each cell, which take 10 s each on one and on two GPUs.
-    assert f"sweep=demo mode=settle (+4 trials, about 40 s{cost})" in lines
+    assert f"sweep=demo mode=settle (+4 trials, about 30 s{cost})" in lines
 
 
 def test_a_clear_verdict_has_nothing_to_settle() -> None:
