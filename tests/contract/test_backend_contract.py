@@ -27,6 +27,10 @@ from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import Recorder, beyond_reference, request, trial
 
+ALSO_ON_RAY = pytest.mark.parametrize(
+    "backend", ["inprocess", pytest.param("ray", marks=pytest.mark.slow)], indirect=True
+)
+"""Of both back ends, on Ray as a slow test: there a trial takes seconds to start."""
 TRIALS = [
     trial("first", "quick", rows=100),
     trial("second", "quick", rows=12, pace_s=0.1),
@@ -191,6 +195,7 @@ def test_a_stop_ends_running_trials_and_starts_none(backend: Backend, tmp_path: 
     assert recorder.events == [("started", "runs"), ("reported", "runs")]
 
 
+@ALSO_ON_RAY
 def test_an_error_of_the_listener_ends_the_sweep(backend: Backend, tmp_path: Path) -> None:
     def fill_the_disk() -> None:
         raise OSError(28, "No space left on device")
@@ -201,6 +206,7 @@ def test_an_error_of_the_listener_ends_the_sweep(backend: Backend, tmp_path: Pat
     assert recorder.events == [("started", "reports"), ("reported", "reports")]
 
 
+@ALSO_ON_RAY
 def test_a_deleted_results_directory_is_not_made_again(backend: Backend, tmp_path: Path) -> None:
     recorder = Recorder(on_row=lambda: shutil.rmtree(tmp_path, ignore_errors=True))
     with suppress(FileNotFoundError):
@@ -218,14 +224,9 @@ def test_one_process_holds_one_rank() -> None:
     assert why_infeasible(trial("two", "quick", ranks=2).gang, nodes) != ""
 
 
-SHARING = ("beside", "side")
-"""Ends only if both run at the same time."""
-
-
 @pytest.fixture(scope="module")
 def gangs(ray_backend: RayBackend, tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, Path]:
     recorder, results_dir = Recorder(), with_trials(tmp_path_factory.mktemp("gangs"))
-    meeting = tmp_path_factory.mktemp("meeting")
     gangs = [
         ("speaks", "quick", {}),
         ("sums", "collective", {}),
@@ -233,12 +234,7 @@ def gangs(ray_backend: RayBackend, tmp_path_factory: pytest.TempPathFactory) -> 
         ("crashed", "failing", {"how": "crash", "who": 1}),
     ]
     ray_backend.run(
-        TrialQueue(
-            [
-                *(trial(name, "meeting", timing="shared", folder=str(meeting), trials=2) for name in SHARING),
-                *(trial(name, function, ranks=2, timing="shared", **config) for name, function, config in gangs),
-            ]
-        ),
+        TrialQueue([trial(name, function, ranks=2, timing="shared", **config) for name, function, config in gangs]),
         results_dir,
         recorder,
     )
@@ -271,10 +267,17 @@ def test_a_rank_that_raises_in_a_collective_is_named(ray_backend: RayBackend, tm
     assert outcome.note.startswith("rank 1: ") and "ValueError: no such luck" in outcome.note
 
 
-def test_sharing_trials_run_side_by_side(gangs: tuple[Recorder, Path]) -> None:
-    started = [name for event, name in gangs[0].events if event == "started"]
-    assert [gangs[0].outcomes[name].status for name in SHARING] == [Status.OK, Status.OK]
-    assert sorted(started[-2:]) == [*SHARING] and len(started) == 6
+@pytest.mark.slow
+def test_sharing_trials_run_side_by_side(ray_backend: RayBackend, tmp_path: Path) -> None:
+    """Each trial ends only if both run at the same time; the larger gang, the last of the queue, runs before them."""
+    folder = tmp_path / "meeting"
+    folder.mkdir()
+    sharing = [trial(name, "meeting", timing="shared", folder=str(folder), trials=2) for name in ("beside", "side")]
+    recorder = Recorder()
+    ray_backend.run(TrialQueue([*sharing, trial("gang", "quick", ranks=2, timing="shared")]), tmp_path, recorder)
+    started = [name for event, name in recorder.events if event == "started"]
+    assert started[0] == "gang" and sorted(started[1:]) == ["beside", "side"]
+    assert {outcome.status for outcome in recorder.outcomes.values()} == {Status.OK}
 
 
 @pytest.mark.slow
