@@ -198,6 +198,7 @@ def test_without_the_hook_nothing_is_counted(tmp_path: Path) -> None:
         assert (tmp_path / "trial/hook").exists() is is_hooked
 
 
+@pytest.mark.slow
 def test_a_command_that_trains_nothing_fails(tmp_path: Path) -> None:
     with pytest.raises(UntrainedError):
         run(tmp_path, ["{python}", "-c", "import torch; torch.optim.SGD([torch.zeros(1)], lr=0.1)"], gpus=1)

@@ -90,7 +90,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, source: str, device: str, **setting
     return steps - FIRST
 
 
-@pytest.mark.parametrize("source", INPUTS)
+@pytest.mark.parametrize("source", ["resident", pytest.param("loader", marks=pytest.mark.slow)])
 def test_step_reads_no_value(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     assert trained(monkeypatch, source, "cpu") > 50
 
