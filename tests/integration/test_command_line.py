@@ -29,6 +29,7 @@ def test_a_finished_sweep_runs_nothing_again(place):
         assert len(place.ran()) == 12 and (place.results / "tables/summary.csv").read_text() == before
 
 
+@pytest.mark.slow
 def test_any_config_key_can_be_an_axis(place):
     status, out, err = place.run(
         "sweep=traced", 'sweep.axes."trainable.lr"=[0.1,0.2]', "sweep.axes.seed='range(0,3)'", "sweep.axes.lr_rule=none"

@@ -44,6 +44,7 @@ def command(tmp_path: Path) -> Command:
     return place
 
 
+@pytest.mark.slow
 def test_a_file_that_trials_make_does_not_identify_them(command: Command) -> None:
     for _ in range(2):
         status, out, err = command.run()
@@ -62,6 +63,7 @@ def test_a_file_that_a_user_edits_makes_other_trials(command: Command) -> None:
     assert status == 0 and command.runs == 4, out + err
 
 
+@pytest.mark.slow
 def test_sweep_continues_after_its_driver_was_killed(command: Command) -> None:
     (command.folder / "net.yaml").write_text("64")
     driver = command.start()

@@ -9,6 +9,7 @@ import pytest
 from tests.drivers.place import wait_for
 
 
+@pytest.mark.slow
 def test_a_second_driver_exits_and_names_the_first(place):
     first = place.start("sweep=traced", HOLD_AFTER="0")
     wait_for(lambda: (place.results / "owner.json").exists(), first)

@@ -53,6 +53,7 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
         _ = other.plots
 
 
+@pytest.mark.slow
 def test_plots_are_shown_inline(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     speeds = {"trainable": {"_target_": "speeds:train", "lr": 0.1, "reference_batch_size": 8}}

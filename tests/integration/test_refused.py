@@ -17,6 +17,7 @@ def test_several_sweeps_are_refused_together(place):
     assert not (place.folder / "multirun").exists()
 
 
+@pytest.mark.slow
 def test_another_config_is_refused_with_its_differences(place):
     place.run("sweep=traced", "sweep.axes.seed=[0]")
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=3")

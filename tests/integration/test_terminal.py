@@ -86,7 +86,8 @@ if os.environ["SWEEP_SEED"] != "0":
 """
 
 
-@pytest.mark.parametrize("load", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [0, 2])
 def test_ctrl_c_on_a_command_writes_the_tables(tmp_path, load):
     """`load`: busy processes for each core, from the moment at which the second trial's command runs."""
     place, screen, began = Place(tmp_path), Screen(), tmp_path / "began"
