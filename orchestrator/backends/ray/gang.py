@@ -42,10 +42,10 @@ STACKS_S = 1.0  # how long a rank that hangs may take to return its stacks
 class RankWatch(HangWatch):
     """Watches the ranks of one attempt, from construction on."""
 
-    def __init__(self, ranks: Sequence[Any], turn: int, limits: Settings) -> None:
-        """`turn` is the attempt's number; see `Rank`."""
+    def __init__(self, ranks: Sequence[Any], run_number: int, limits: Settings) -> None:
+        """See `Rank` for `run_number`."""
         super().__init__(limits, ranks=len(ranks), now=time.monotonic())
-        self._ranks, self._turn = ranks, turn
+        self._ranks, self._run_number = ranks, run_number
         self._asked: dict[int, Any] = {}
         self._ask_at = 0.0
 
@@ -56,7 +56,7 @@ class RankWatch(HangWatch):
             self._ask_at = now + every_s
             self.heard(self._answers(), now)
             for rank in set(range(len(self._ranks))) - set(self._asked):
-                self._asked[rank] = self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn)
+                self._asked[rank] = self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._run_number)
         return self.overdue(now)
 
     def stacks(self, rank: int) -> str:
@@ -192,7 +192,7 @@ class Supervisor:
         self._workers = WorkerGroup(config["settings"].workers)
         self._notice = DrainNotice()
         self._reported_s = 0.0
-        self._turn = 0
+        self._run_number = 0
         self._start(config)
 
     def reset(self, config: Mapping[str, Any]) -> bool:
@@ -246,7 +246,7 @@ class Supervisor:
 
     def _start(self, config: Mapping[str, Any]) -> None:
         self._started = time.monotonic()
-        self._turn += 1
+        self._run_number += 1
         self._settings: Settings = config["settings"]
         request: RankRequest = config["request"]
         assert request.trial_dir
@@ -269,7 +269,7 @@ class Supervisor:
         self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
         self._oom_kills = oom_kills()
         self._ranks = self._workers.take(trial, config["lost"])
-        self._watch = RankWatch(self._ranks, self._turn, self._settings)
+        self._watch = RankWatch(self._ranks, self._run_number, self._settings)
         # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         peers = self._ranks if len(self._ranks) > 1 else ()
@@ -278,7 +278,7 @@ class Supervisor:
             own = replace(request, rank=rank, gang_id=self._workers.gang_id)
             # The name is for Ray's dashboard, which shows each call.
             call = actor.run.options(name=f"{trial.label}/rank{rank}")
-            self._running[call.remote(self._turn, own, meeting, config["sampling"], peers)] = rank
+            self._running[call.remote(self._run_number, own, meeting, config["sampling"], peers)] = rank
 
     def give_up(self, trial_id: str, why: str) -> None:
         """End the trial early, if it still runs."""
@@ -301,7 +301,7 @@ class Supervisor:
 
     def _ask_to_stop(self) -> None:
         for rank in self._ranks:
-            rank.stop.options(concurrency_group=WATCH).remote(self._turn)
+            rank.stop.options(concurrency_group=WATCH).remote(self._run_number)
 
     def _record(self, answers: Mapping[int, Any]) -> None:
         """Record how these ranks ended; the first failure sets a deadline for the others."""
@@ -338,13 +338,13 @@ class Supervisor:
             self._ask_to_stop()
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:
-        ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn), timeout=timeout_s)
+        ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._run_number), timeout=timeout_s)
 
     def _new_rows(self) -> list[dict[str, Any]]:
         if self._rows is not None:
             rows = self._rows[self._seen :]
         else:
-            asked = self._ranks[0].rows.options(concurrency_group=WATCH).remote(self._turn, self._seen)
+            asked = self._ranks[0].rows.options(concurrency_group=WATCH).remote(self._run_number, self._seen)
             try:
                 rows = ray.get(asked, timeout=POLL_S)
             except RayError:  # too busy to answer: asked again later; or dead: the call of `run` fails too

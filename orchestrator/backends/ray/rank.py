@@ -44,8 +44,8 @@ _NETWORK_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 class Rank:
     """The actor's class; it sets up its environment before it imports any numerical library.
 
-    Its supervisor numbers the attempts: each is a `turn`. A call about one turn may arrive during the previous or the
-    next one, and must not be answered with theirs.
+    Its supervisor numbers the calls of `run`. A call about one run may arrive during the previous or the next one, and
+    must not be answered with theirs.
     """
 
     def __init__(self, threads: int, gpus: float, lost: Collection[str] = ()) -> None:
@@ -57,13 +57,13 @@ class Rank:
             os.environ.update(dict.fromkeys(_NETWORK_VARIABLES, "lo" if sys.platform == "linux" else "lo0"))
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts, so that what is watched is what is used
         faulthandler.enable(2)  # a crash in C code leaves its Python stack in the log
-        self._turn = 0
+        self._run_number = 0
         self._rows: list[dict[str, Any]] = []
         self._stopping = threading.Event()
         self._has_stopped = False
         self._moves = 0
         self._messages: dict[int, deque[Mapping[str, Any]]] = {}
-        """Messages of other ranks by turn; one may begin a turn sooner than this rank."""
+        """Messages of other ranks by run number; one may begin a run sooner than this rank."""
 
     def rendezvous(self) -> str:
         """Return `tcp://host:port` with a free port of this rank's node."""
@@ -79,7 +79,7 @@ class Rank:
 
     def run(
         self,
-        turn: int,
+        run_number: int,
         request: RankRequest,
         rendezvous: str | None,
         sampling: Sampling,
@@ -91,7 +91,7 @@ class Rank:
         what RANK_ENTRY raises; what the trainable raises is part of the exit.
         """
         self._rows, self._moves, self._stopping, self._has_stopped = [], 0, threading.Event(), False
-        self._turn = turn  # last: from here on, calls about this turn are answered
+        self._run_number = run_number  # last: from here on, calls about this run are answered
         request = replace(request, rendezvous=rendezvous)
         assert request.trial_dir
         # On the driver's node the results directory must not be made again after it was deleted.
@@ -100,7 +100,7 @@ class Rank:
         with _output_to(rank_log(request.trial_dir, request.rank)):
             entry = resolve_name(RANK_ENTRY)
             with Sampler(sampling, Watched.of(request)) as sampler:
-                mailbox = _Mailbox(turn, ranks, self._messages_of(turn))
+                mailbox = _Mailbox(run_number, ranks, self._messages_of(run_number))
                 rank_exit: RankExit = entry(request, self._emit, self._should_stop, sampler.observe, mailbox)
             sys.stderr.write(rank_exit.trace)
             readings = sampler.readings()
@@ -117,24 +117,24 @@ class Rank:
         self._has_stopped = self._stopping.is_set()
         return self._has_stopped
 
-    def deliver(self, turn: int, message: Mapping[str, Any]) -> None:
+    def deliver(self, run_number: int, message: Mapping[str, Any]) -> None:
         """Take a message of another rank, unless it is about an earlier trial."""
-        if turn >= self._turn:
-            self._messages.setdefault(turn, deque()).append(message)
+        if run_number >= self._run_number:
+            self._messages.setdefault(run_number, deque()).append(message)
 
-    def _messages_of(self, turn: int) -> deque[Mapping[str, Any]]:
-        for earlier in [number for number in list(self._messages) if number < turn]:
+    def _messages_of(self, run_number: int) -> deque[Mapping[str, Any]]:
+        for earlier in [number for number in list(self._messages) if number < run_number]:
             del self._messages[earlier]
-        return self._messages.setdefault(turn, deque())
+        return self._messages.setdefault(run_number, deque())
 
     def disconnect(self) -> None:
         """Leave the last trial's process group: the next trial has another."""
         if PROCESS_GROUP in sys.modules:
             sys.modules[PROCESS_GROUP].leave()
 
-    def moves(self, turn: int) -> int:
+    def moves(self, run_number: int) -> int:
         """Return how often this trial took a step or reported; a trial that hangs does not increase it."""
-        return self._moves if turn == self._turn else 0
+        return self._moves if run_number == self._run_number else 0
 
     def stacks(self) -> str:
         """Return the stacks of all threads of this process."""
@@ -143,25 +143,25 @@ class Rank:
             file.seek(0)
             return file.read()
 
-    def rows(self, turn: int, since: int) -> list[dict[str, Any]]:
+    def rows(self, run_number: int, since: int) -> list[dict[str, Any]]:
         """Return the rows of this trial from index `since` on."""
-        return self._rows[since:] if turn == self._turn else []
+        return self._rows[since:] if run_number == self._run_number else []
 
-    def stop(self, turn: int) -> None:
+    def stop(self, run_number: int) -> None:
         """Ask this trial to end early."""
-        if turn == self._turn:
+        if run_number == self._run_number:
             self._stopping.set()
 
 
 class _Mailbox:
-    """The messages between the ranks during one turn, as calls of their actors: see `trainables.context.Mailbox`."""
+    """The messages between the ranks during one run, as calls of their actors: see `trainables.context.Mailbox`."""
 
-    def __init__(self, turn: int, ranks: Sequence[Any], messages: deque[Mapping[str, Any]]) -> None:
-        self._turn, self._ranks, self._messages = turn, ranks, messages
+    def __init__(self, run_number: int, ranks: Sequence[Any], messages: deque[Mapping[str, Any]]) -> None:
+        self._run_number, self._ranks, self._messages = run_number, ranks, messages
 
     def send(self, rank: int, message: Mapping[str, Any]) -> None:
         """Send another rank a message; the supervisor notices if that rank has died."""
-        self._ranks[rank].deliver.options(concurrency_group=WATCH).remote(self._turn, dict(message))
+        self._ranks[rank].deliver.options(concurrency_group=WATCH).remote(self._run_number, dict(message))
 
     def received(self) -> list[Mapping[str, Any]]:
         """Return the messages that have arrived since the last call."""

@@ -94,7 +94,7 @@ def test_messages_reach_the_turn_that_they_are_about(tmp_path: Path, monkeypatch
     received = []
 
     def exchange(request: Any, emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
-        rank.deliver(2, {"for": 2})  # of a rank that has begun the next turn
+        rank.deliver(2, {"for": 2})  # of a rank that has begun the next run
         received.extend([*mailbox.received(), *mailbox.received()])
         mailbox.send(1, {"from": 0})
         return RankExit(rank=0)
@@ -102,8 +102,8 @@ def test_messages_reach_the_turn_that_they_are_about(tmp_path: Path, monkeypatch
     monkeypatch.setattr(ray_rank, "resolve_name", lambda name: exchange)
     request = ranks.request(trial_dir=tmp_path)
     rank.deliver(1, {"for": 1})
-    for turn in (1, 2, 3):
-        rank.run(turn, request, None, Sampling(hz=0), [rank, peer])
-        rank.deliver(turn, {"too": "late"})
+    for run_number in (1, 2, 3):
+        rank.run(run_number, request, None, Sampling(hz=0), [rank, peer])
+        rank.deliver(run_number, {"too": "late"})
     assert received == [{"for": 1}, {"for": 2}, {"for": 2}]
-    assert peer.calls == [(turn, {"from": 0}) for turn in (1, 2, 3)]
+    assert peer.calls == [(run_number, {"from": 0}) for run_number in (1, 2, 3)]
