@@ -13,6 +13,9 @@ from sweeps.axes import is_number
 from sweeps.layout import Gang, Layout
 from sweeps.printable import printable_line
 
+SHORTEST_WINDOW_S, FEWEST_WINDOW_STEPS = 2.0, 50
+"""The least length of a timed window: the default of trainables, and the limit below which a timing is not valid."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 from trainables import process_group
 from trainables.clock import Clock, Warmup, measure_window, warm_up
 from trainables.context import Context
@@ -15,14 +16,14 @@ def throughput(
     step: Callable[[], object],
     context: Context,
     *,
-    least_s: float = 2.0,
-    least_steps: int = 50,
+    least_s: float = SHORTEST_WINDOW_S,
+    least_steps: int = FEWEST_WINDOW_STEPS,
     warmup: Warmup = WARMUP,
 ) -> dict[str, float]:
     """Time further steps; return `samples_per_s`, `window_s` and `window_steps` for `context.summarize`.
 
     `step` takes one optimizer step on the next global batch; all ranks call this together. The device is synchronised
-    only at the ends of the window, and the slowest rank counts. Below 2 s or 50 steps a timing is not valid.
+    only at the ends of the window, and the slowest rank counts. Below the defaults a timing is not valid.
     """
     gang, clock = process_group.join(context), Clock(context.device)
 

@@ -13,9 +13,10 @@ from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.tables.sentences import filled
 from orchestrator.tables.sweep_end import SweepEnd
-from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SHORTEST_WINDOW_S, SLOWER, SWAPPED_PAGES, Fault
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.rows import not_ok_by_status
 from sweeps.status import Status
+from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 
 
 def not_counted(end: SweepEnd) -> str:
@@ -75,7 +76,10 @@ def _faults(trials: pd.DataFrame) -> Iterator[tuple[str, str]]:
     disturbed = ok[ok["timing_fault"] == Fault.DISTURBED.value]
     words = {
         Fault.DISTURBED: ("Disturbed", "; ".join(_causes(disturbed))),
-        Fault.TOO_SHORT: ("Too short", f"less than {SHORTEST_WINDOW_S:g} s or 50 steps; raise the trials' budget"),
+        Fault.TOO_SHORT: (
+            "Too short",
+            f"less than {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps; raise the trials' budget",
+        ),
         Fault.ASSUMED_SAMPLES: ("Assumed", "steps × the trial's batch; declare trainable.samples_per_epoch"),
         Fault.TOO_FEW_WORKERS: ("Too few", "fewer processes than GPUs: nothing is known about more GPUs"),
         Fault.SEVERAL_MODELS: ("Mixed", "several device models; cluster.gpu_type chooses one"),

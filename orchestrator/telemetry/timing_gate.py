@@ -13,9 +13,8 @@ from orchestrator.store.alike import same_steps
 from orchestrator.store.record import TrialRecord, figure
 from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status
+from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 
-SHORTEST_WINDOW_S = 2.0
-FEWEST_WINDOW_STEPS = 50
 FOREIGN_CPU = 0.05
 """Fraction of the time of a rank's cores; processes of the gang, the driver and Ray are not foreign.
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from sweeps.axes import is_number, is_whole
 from sweeps.layout import is_sharded
+from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 from trainables.availability import absent, not_here, runs_here
 from trainables.optimizers import schedules
 from trainables.optimizers.schedules import Growth
@@ -101,8 +102,8 @@ class TrainingSettings:
     """The id of another trial with the same speed, which was timed; this one then takes no steps for its timing alone.
     The orchestrator sets it."""
     eval_batch_size: int = 1024  # samples that a rank evaluates at once; changes no result
-    window_s: float = 2.0  # throughput is measured over at least so many seconds in steady state
-    window_steps: int = 50  # throughput is measured over at least so many optimizer steps in steady state
+    window_s: float = SHORTEST_WINDOW_S  # throughput is measured over at least so many seconds in steady state
+    window_steps: int = FEWEST_WINDOW_STEPS  # … and over at least so many optimizer steps
     warmup_steps: int = 10  # untimed steps before a window that follows the training, at least
     warmup_s: float = 0.3
     """Untimed seconds before such a window, at least; they last until the pace settles: `trainables.clock.Warmup`."""

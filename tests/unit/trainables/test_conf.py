@@ -1,5 +1,6 @@
 """The shipped configs name what there is, with the keys and defaults it has."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from trainables import data, models
 from trainables.inputs.inputs import Augmentation
 from trainables.optimizers import optimizers, schedules
 from trainables.registry import DATA, MODELS, OPTIMIZERS, SCHEDULES, TEXTS
+from trainables.supervised.settings import TrainingSettings
 
 CONF = Path(__file__).parents[3] / "conf"
 
@@ -48,6 +50,13 @@ def test_optimizer_configs_build(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
 def test_schedule_configs_resolve(name: str) -> None:
     assert 0 <= schedules.resolve(configs("schedule")[name])(1, 2) <= 1
+
+
+def test_the_training_loop_has_the_shipped_defaults() -> None:
+    shipped, defaults = configs("trainable")["supervised"], asdict(TrainingSettings())
+    common = shipped.keys() & defaults.keys() - {"loader"}  # its values have defaults, too
+    assert {"window_s", "window_steps", "warmup_s", "precision"} <= common
+    assert {key: shipped[key] for key in common} == {key: defaults[key] for key in common}
 
 
 @pytest.mark.parametrize("name", sorted({*DATA} - {*TEXTS}))
