@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.statistics.equivalence import Difference
-from orchestrator.statistics.intervals import Array, Interval, Moments, mean_interval, welch
+from orchestrator.statistics.intervals import Array, Interval, Moments, mean_interval, welch, welch_error
 
 
 def by_seed(
@@ -68,12 +68,11 @@ class Differences:
         Errors are at least `least`.
         """
         pairs, same = Moments.of(self.paired), self.same_seeds
+        squared, freedom = welch_error(self.own, self.other)
         with np.errstate(invalid="ignore", divide="ignore"):
-            parts = self.own.variance / self.own.n, self.other.variance / self.other.n
-            freedom = sum(parts) ** 2 / (parts[0] ** 2 / (self.own.n - 1) + parts[1] ** 2 / (self.other.n - 1))
-            error = np.sqrt(np.where(same, pairs.variance / pairs.n, sum(parts)))
+            error = np.sqrt(np.where(same, pairs.variance / pairs.n, squared))
         point = np.where(same, pairs.mean, self.own.mean - self.other.mean)
-        freedom = np.where(same, pairs.n - 1, np.where(np.isnan(freedom), self.own.n + self.other.n - 2, freedom))
+        freedom = np.where(same, pairs.n - 1, freedom)
         return [
             Difference(point=float(p), error=float(e), freedom=float(f))
             for p, e, f in zip(point, np.maximum(error, least), freedom, strict=True)

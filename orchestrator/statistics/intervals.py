@@ -78,10 +78,10 @@ def student(sample: Moments, upper: float = UPPER_95) -> Interval:
 
 def welch(one: Moments, other: Moments) -> Interval:
     """Return the difference of the means of independent samples, whose variances may differ."""
-    return _around(one.mean - other.mean, *_welch_error(one, other))
+    return _around(one.mean - other.mean, *welch_error(one, other))
 
 
-def _welch_error(one: Moments, other: Moments) -> tuple[Array, Array]:
+def welch_error(one: Moments, other: Moments) -> tuple[Array, Array]:
     """Return the squared error of the difference and its degrees of freedom."""
     first, second = _divide(one.variance, one.n), _divide(other.variance, other.n)
     total = first + second
@@ -102,7 +102,7 @@ def apart_from_shared(one: Moments, other: Moments) -> tuple[Interval, Interval]
     """
     from scipy.special import stdtrit  # slow to import
 
-    change, (squared, freedom) = one.mean - other.mean, _welch_error(one, other)
+    change, (squared, freedom) = one.mean - other.mean, welch_error(one, other)
     known = ~np.isnan(change + squared)
     rows = int(known.sum())
     if rows < FEWEST_SHARED:
