@@ -23,7 +23,7 @@ from orchestrator.run import leftover_processes
 from orchestrator.store import files, trial_files
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
-from orchestrator.store.lock import owner_alive
+from orchestrator.store.lock import driver_of
 from orchestrator.store.record import Kind, Record
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
@@ -217,7 +217,7 @@ def verify(folder: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[s
     history = reading.history
     # The plan of another config says nothing about this journal's trials.
     same = not history.changes(fingerprint)
-    owner = owner_alive(folder)
+    driver = driver_of(folder)
     # The last record may be incomplete if the journal is being written, or its driver died while writing.
     damages = [f"{folder.journal}: {damage}" for damage in journal.damages]
     torn = [text for text, damage in zip(damages, journal.damages, strict=True) if damage.reason.startswith("torn")]
@@ -238,8 +238,8 @@ def verify(folder: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[s
         f"records: {len(journal.records)}, trials: {trials}, with an end: {len(history.rows)}"
         + (f", planned without one: {len(missing)} of {len(planned)}" if same and planned else ""),
     ]
-    if owner:
-        remarks.append(f"a driver is running: process {owner.pid} on host {owner.host}")
+    if driver:
+        remarks.append(f"a driver is running: {driver}")
     if not same:
         remarks.append(
             "the journal is of another configuration or other code than this command's: the plan was not checked"

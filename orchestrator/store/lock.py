@@ -97,12 +97,6 @@ class DirectoryLock:
             self._lock.release()
 
 
-def owner_alive(folder: ResultsFolder) -> Owner | None:
-    """The owner of the directory, unless its process is known to be dead."""
-    owner = _read(folder.owner)
-    return owner if owner and owner.may_live() else None
-
-
 def driver_of(folder: ResultsFolder) -> str:
     """Return the driver that holds the directory, as text; empty if none does. Changes nothing."""
     if not _is_locked(folder.journal):

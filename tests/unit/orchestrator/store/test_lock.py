@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.store.journal import Journal, replay
-from orchestrator.store.lock import DirectoryLock, LockedError, driver_of, owner_alive
+from orchestrator.store.lock import DirectoryLock, LockedError, driver_of
 from orchestrator.store.results_folder import ResultsFolder
 
 DRIVER = """
@@ -70,7 +70,7 @@ def test_removed_lock_file_lets_no_second_driver_in(tmp_path: Path) -> None:
         results_folder.lock.unlink()
         with pytest.raises(LockedError, match=f"process {os.getpid()} "):
             DirectoryLock(results_folder).__enter__()
-        assert owner_alive(results_folder)
+        assert driver_of(results_folder).startswith(f"process {os.getpid()} ")
     with DirectoryLock(results_folder):
         pass
 
@@ -85,24 +85,18 @@ def test_only_one_of_many_drivers_gets_the_lock(tmp_path: Path) -> None:
         end(each)
 
 
-def test_dead_process_is_not_reported_as_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("host", "named"), [(platform.node(), "without a name"), ("elsewhere", "on host elsewhere")])
+def test_dead_process_is_no_owner_if_its_host_is_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, named: str
+) -> None:
     monkeypatch.setattr("orchestrator.store.lock._GRACE_S", 0.0)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     with DirectoryLock(ResultsFolder(tmp_path)):
-        stale = {"host": platform.node(), "pid": gone.pid, "started": ""}
+        stale = {"host": host, "pid": gone.pid, "started": ""}
         ResultsFolder(tmp_path).owner.write_text(json.dumps(stale))
-        with pytest.raises(LockedError, match="without a name"):
+        with pytest.raises(LockedError, match=named):
             DirectoryLock(ResultsFolder(tmp_path)).__enter__()
-
-
-def test_process_on_another_host_counts_as_alive(tmp_path: Path) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    results_folder = ResultsFolder(tmp_path)
-    for host, lives in ((platform.node(), False), ("elsewhere", True)):
-        results_folder.owner.write_text(json.dumps({"host": host, "pid": gone.pid, "started": ""}))
-        assert (owner_alive(results_folder) is not None) is lives
 
 
 def test_lock_is_released_if_the_owner_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,15 +151,18 @@ def test_failed_removal_of_the_directory_hides_no_error(tmp_path: Path, monkeypa
 def test_odd_owner_file_names_no_owner(tmp_path: Path, content: bytes) -> None:
     results_folder = ResultsFolder(tmp_path)
     results_folder.owner.write_bytes(content)
-    assert owner_alive(results_folder) is None
+    with Journal.open(results_folder.journal):
+        assert driver_of(results_folder) == "a driver without a name"
 
 
 @pytest.mark.timeout(20)
 def test_pipes_and_devices_in_place_of_files_are_refused(tmp_path: Path) -> None:
     results_folder = ResultsFolder(tmp_path)
     os.mkfifo(results_folder.owner)
+    with Journal.open(results_folder.journal):
+        assert driver_of(results_folder) == "a driver without a name"
+    results_folder.journal.unlink()
     os.mkfifo(results_folder.journal)
-    assert owner_alive(results_folder) is None
     assert driver_of(results_folder) == ""
     for read in (replay, Journal.open):
         with pytest.raises(OSError):
