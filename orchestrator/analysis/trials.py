@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis import rates, summary, work
+from orchestrator.analysis import summary, work
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.differences import by_seed
 from orchestrator.analysis.objective import total_s
@@ -295,7 +295,7 @@ def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame
     accounts = [by_id.get(trial_id, work.Account()) for trial_id in frame["trial_id"]]
     frame["work_done"] = np.array([account.share for account in accounts], dtype="float64")
     frame["budget_samples"] = np.array([account.budget_samples for account in accounts], dtype="float64")
-    of_rates = rates.deviations(records)
+    of_rates = work.rate_deviations(records)
     notes = []
     for trial_id, note, account, judgement in zip(frame["trial_id"], frame["note"], accounts, judgements, strict=True):
         reasons = judgement.reasons if judgement else ()

@@ -1,10 +1,10 @@
-"""Work done against work asked: which trials are short, and which samples the budget means."""
+"""Work done against work asked: which trials are short, which samples the budget means, and which rates deviate."""
 
 import numpy as np
 import pytest
 
 from orchestrator.analysis.trials import trials_frame
-from orchestrator.analysis.work import accounts
+from orchestrator.analysis.work import accounts, rate_deviations
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
@@ -90,3 +90,35 @@ def test_time_for_the_budget_is_that_of_the_same_samples_at_the_rate():
     assert cells["samples_per_s"].tolist() == pytest.approx([100.0, 100.0])  # its speed counts
     assert cells["train_s"].tolist() == pytest.approx([10.0, np.nan], nan_ok=True)  # its time does not
     assert "4 of 8 epochs" in cells["note"][1]
+
+
+def flat(*rates):
+    return [list(rates)] * 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "part"),
+    [
+        (flat(0.1), flat(0.4), None),
+        (flat(0.1, 0.01), flat(0.4, 0.04), None),
+        (flat(0.1), flat(0.1), "in the middle"),  # the rate never reaches the script
+        (flat(0.1), flat(0.8), "in the middle"),  # the script scales it once more
+        ([[0.5, 0.0], [0.1, 0.1], [0.02, 0.02]], [[0.5, 0.0], [0.4, 0.4], [0.08, 0.08]], None),  # biases in a warm-up
+        ([[0.1], [0.05], [0.01]], [[0.4], [0.04], [0.0]], "in the middle"),  # a schedule that steps once a process
+        ([[0.1], [0.05], [0.01]], [[0.4], [0.2], [0.0]], "near the end"),
+        (flat(0.1, 0.1), flat(0.4, 0.1), "in the middle"),  # one group keeps its rate
+        (flat(0.1), flat(0.1, 0.1), None),  # other groups cannot be compared
+    ],
+)
+def test_rates_differ_by_the_ratio_of_the_trials(first, second, part):
+    records = [
+        record_of(batch=32, lr=0.1, metrics={"rates": first}),
+        record_of(batch=128, lr=0.4, metrics={"rates": second}),
+    ]
+    notes, (_, second_id) = rate_deviations(records), [record.trial_id for record in records]
+    assert list(notes) == ([] if part is None else [second_id])
+    assert (part or "") in notes.get(second_id, "")
+
+
+def test_trials_without_rates_are_not_compared():
+    assert rate_deviations([record_of(batch=32), record_of(batch=64)]) == {}
