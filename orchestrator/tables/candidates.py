@@ -343,7 +343,7 @@ def _judgements(step: GpuStep, recommendation: Recommendation) -> Iterator[dict[
     # The first role counts: the baseline may be the safe choice, too.
     known_as = {
         recommendation.baseline_cell_id: "the baseline",
-        recommendation.safe_cell_id: "the safe choice",
+        recommendation.safe_cell_id: "the safe one",
         recommendation.cell_id: "the choice",
     }
     for cell in cells:

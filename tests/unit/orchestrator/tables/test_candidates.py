@@ -118,7 +118,7 @@ def test_a_gain_of_another_cell_than_the_chosen_one_names_it() -> None:
     assert recommendation.chosen is not None
     assert step.cell is not None and step.if_held is not None
     assert (step.if_held.name, step.cell.name) == (recommendation.name, "2×32 none") == ("2×128 none", "2×32 none")
-    assert "if the choice holds" in text and "with the safe choice" in text
+    assert "if the choice holds" in text and "with the safe one" in text
     safe = recommendation.cell(recommendation.safe_cell_id)
     assert safe is not None and (recommendation.verdict, safe.name) == (UNDECIDED, "2×32 none")
     assert safe.name in in_sentences(recommendation).details[0]
