@@ -11,6 +11,7 @@ from hydra.errors import HydraException
 
 from orchestrator.config.hydra_private import one_line, parsed, values_of_sweep
 from orchestrator.config.overrides import key_of
+from orchestrator.config.request import AUTO_GPUS
 from sweeps.axes import Axes, flat
 from sweeps.errors import ConfigError
 from sweeps.sweep import MOST_TRIALS
@@ -32,7 +33,7 @@ def axes_of(section: Mapping[str, Any]) -> Axes:
 
 def _axis_values(axis: str, value: Any) -> Any:
     """Return the values of an axis as a list; `auto` for GPUs stays a word. Raises HydraException."""
-    if isinstance(value, list) or (axis == "gpus" and value == "auto"):
+    if isinstance(value, list) or (axis == "gpus" and value == AUTO_GPUS):
         return value
     if not isinstance(value, str):
         return [value]
