@@ -24,10 +24,15 @@ def close_to(name: object, valid: Iterable[str], most: int = 4) -> list[str]:
         return same
     close = difflib.get_close_matches(given, names, n=2, cutoff=0.75)
     # `resnet34` is no misspelt `resnet18`.
-    digits = re.sub(r"\D", "", given)
-    close = [near for near in close if not digits or re.sub(r"\D", "", near) == digits]
+    number = _last_number(given)
+    close = [near for near in close if number is None or _last_number(near) in (None, number)]
     starts = [near for near in names if any(part.startswith(given.lower()) for part in re.split(r"[-_/]", near))]
     return list(dict.fromkeys([*close, *(starts if len(given) > 1 else [])]))[:most]
+
+
+def _last_number(name: str) -> str | None:
+    found = re.search(r"\d+$", name)
+    return found and found[0]
 
 
 def _letters(name: str) -> str:

@@ -186,12 +186,14 @@ def larger_batches(contenders: Contenders, chosen: int) -> tuple[LargerBatch, ..
 
 
 def cheapest(contenders: Contenders, chosen: int) -> int | None:
-    """Return the eligible cell that costs the least; None if the chosen one costs hardly more."""
+    """Return the eligible cell that costs the least, within TIE; None if the chosen one costs hardly more."""
     cost = contenders.totals["cost"].means()
     eligible = np.where(np.isnan(contenders.choice.qualified), np.nan, cost)
     if np.isnan(cost[chosen]) or cost[chosen] <= (1 + TIE) * np.nanmin(eligible):
         return None
-    return int(np.nanargmin(eligible))
+    # Of equal costs, that of the cell which is likeliest within the margin.
+    least = eligible <= (1 + TIE) * np.nanmin(eligible)
+    return int(np.argmax(np.where(least, np.nan_to_num(contenders.choice.p_within), -1.0)))
 
 
 def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:

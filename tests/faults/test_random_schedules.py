@@ -93,8 +93,8 @@ class Schedules(RuleBasedStateMachine):
         self.patch.setattr(os, "write", self.disk.write)
         self.patch.setattr(os, "fsync", self.disk.fsync)
         self.patch.setattr(session_module, "datetime", Clock)
-        self.folder = tempfile.TemporaryDirectory()
-        self.folder = ResultsFolder(Path(self.folder.name))
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = ResultsFolder(Path(self.temporary.name))
         self.folder.create()
         self.acknowledged: set[str] = set()
         self.executions: list[str] = []
@@ -208,7 +208,7 @@ class Schedules(RuleBasedStateMachine):
                 self._finish()
         finally:
             self.patch.undo()
-            self.folder.cleanup()
+            self.temporary.cleanup()
 
     def _finish(self) -> None:
         self._start()
