@@ -86,10 +86,10 @@ def _lengths_differ(trials: pd.DataFrame) -> bool:
 def total_s(trials: pd.DataFrame, kept: pd.Series[bool]) -> pd.Series[Any]:
     """Return the time from a trial's start in new processes to its end, by row: with compilation and evaluation, too.
 
-    `kept` says which trials ran in processes of an earlier one. They get the start that new processes of as many GPUs
-    took in this sweep: the median over trials that had one, less the median over trials that had none. Without it, the
-    cell that happens to come first in its processes would look slower. NaN unless the time holds one whole training:
-    after an earlier attempt it does not, nor if the training was shorter than its window, as in benchmarks.
+    `kept` says which trials ran in processes of an earlier one. The start of new processes is added to their times, as
+    the difference between the medians of trials with as many GPUs that had a start and that had none. Otherwise the
+    first cell in its processes would look slower. NaN unless the time holds one whole training: after an earlier
+    attempt it does not, nor if the training was shorter than its window, as in benchmarks.
     """
     # A timed window after the training does not count: without a sweep nobody waits for it.
     steady = (trials["samples"] / trials["samples_per_s"]).fillna(trials["train_s"])

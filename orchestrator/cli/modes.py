@@ -82,7 +82,8 @@ def _forecast(checked: CheckedSweep) -> int:
         return 0
     with console.status("") as status:
         file = folder.rehearsals_for(checked.request.settings.shapes_of)
-        say = status.update if console.is_terminal else partial(console.print, markup=False, soft_wrap=True)  # in logs
+        # A log has no status line: each rehearsal gets a line of its own.
+        say = status.update if console.is_terminal else partial(console.print, markup=False, soft_wrap=True)
         failures = complete(plan.trials, plan.forecasts, plan.nodes, file, say)
     for failure in failures:
         console.print(failure, markup=False, soft_wrap=True)

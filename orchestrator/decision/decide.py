@@ -165,8 +165,8 @@ def on_front(contenders: Contenders) -> npt.NDArray[np.bool_]:
 def larger_batches(contenders: Contenders, chosen: int) -> tuple[LargerBatch, ...]:
     """Return the larger global batches with their chance to keep the margin, NaN where it is not known."""
     compared, tried = contenders.cells, contenders.tried
-    p_within = dict(zip(compared["cell_id"], contenders.choice.p_within, strict=True))
     rows = {cell_id: row for row, cell_id in enumerate(compared["cell_id"])}
+    p_within = {cell_id: contenders.choice.p_within[row] for cell_id, row in rows.items()}
     larger = tried[tried["global_batch_size"] > compared["global_batch_size"][chosen]]
     # The likeliest cell of each batch, else one that is ok.
     chances = larger["cell_id"].map(p_within).astype("float64").fillna(-1.0)

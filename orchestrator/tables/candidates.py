@@ -340,7 +340,7 @@ def _judgements(step: GpuStep, recommendation: Recommendation) -> Iterator[dict[
     values = {"step": step, "metric": recommendation.terms.metric, "why_none": why_none}
     if not cells:
         yield {**values, "worth": step.worth, "cell": None}
-    # The first role counts: the baseline may be the safe choice, too.
+    # The last role counts: the baseline may be the safe cell, and the safe cell the choice.
     known_as = {
         recommendation.baseline_cell_id: "the baseline",
         recommendation.safe_cell_id: "the safe one",
