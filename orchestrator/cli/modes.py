@@ -82,7 +82,7 @@ def _forecast(checked: CheckedSweep) -> int:
         return 0
     with console.status("") as status:
         file = folder.rehearsals_for(checked.request.settings.shapes_of)
-        # A log has no status line: each rehearsal gets a line of its own.
+        # A log has no status line: each rehearsal gets a line.
         say = status.update if console.is_terminal else partial(console.print, markup=False, soft_wrap=True)
         failures = complete(plan.trials, plan.forecasts, plan.nodes, file, say)
     for failure in failures:

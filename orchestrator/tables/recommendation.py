@@ -30,7 +30,7 @@ from orchestrator.tables.candidates import Candidates, answers, by_batch, equal_
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.numbers import suited
-from sweeps.status import Status
+from sweeps.status import Status, cost_of
 
 _UNSETTLED = ("indistinguishable", "near_margin")
 """Codes of remarks on what no reasonable number of seeds shows."""
@@ -88,12 +88,13 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
         # Trials that do not need all GPUs run side by side.
         took_s = max(added["wall_s"].max(), gpu_s / trials["gpus_held"].max())
     about = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
-    parts = [f"+{len(added)} trials", f"about {about if took_s < 90 * 60 else f'{took_s / 3600:.1f} h'}"]
+    count = f"+{len(added)} trial{'s' if len(added) != 1 else ''}"
+    parts = [count, f"about {about if took_s < 90 * 60 else f'{took_s / 3600:.1f} h'}"]
     report = recommendation.terms.report
     if not recommendation.on_cpu:
         parts.append(suited("GPU-hours", hours).text(hours))
         if report.price_per_gpu_hour is not None:
-            cost = hours * report.price_per_gpu_hour
+            cost = cost_of(hours, report.price_per_gpu_hour)
             parts.append(suited(report.unit_of_cost, cost).text(cost))
     return ", ".join(parts)
 
