@@ -252,6 +252,7 @@ class SweepRun:
         complete(end, console)
         self.journal.append(Kind.ENDED, {"missing": end.missing, "tables": table_digests(self.folder)})
         reached(Moment.SWEEP_ENDED)
+        interrupt.all_is_written()
         return interrupt.exit_status if interrupt.signal is not None else end.exit_status
 
     def _report_interrupt(self, plan: Plan) -> None:

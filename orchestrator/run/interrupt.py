@@ -50,7 +50,7 @@ class Interrupt:
         self._say: Callable[[str], None] = to_stderr
         self._before: dict[int, object] = {}
         self._at_once = False
-        self._message = _STOPPING
+        self._message, self._late = _STOPPING, _TOO_SLOW
 
     @property
     def exit_status(self) -> int:
@@ -117,6 +117,10 @@ class Interrupt:
         """Note that only tables are left to write, and change the message accordingly."""
         self._message = _NOTHING_RUNS
 
+    def all_is_written(self) -> None:
+        """Note that only Ray's processes are left to end, and say nothing if that exceeds the time limit."""
+        self._late = ""
+
     def give_back(self) -> None:
         """Restore the previous signal handlers."""
         for number, handler in self._before.items():
@@ -145,7 +149,8 @@ class Interrupt:
         if again:
             end_at_once(again)  # a second signal
         if again is None:
-            to_stderr(_TOO_SLOW)
+            if self._late:
+                to_stderr(self._late)
             end_at_once(number)
 
     def _next(self, until: float | None, awaited: Collection[int]) -> int | None:

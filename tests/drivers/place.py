@@ -97,7 +97,7 @@ class Place:
         return Forked(self.command(arguments), self.folder, self.environment(environment))
 
     def start_afresh(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
-        """Start a driver as from a shell."""
+        """Start a driver as a shell does, with a process group for itself."""
         return subprocess.Popen(
             [sys.executable, "-m", "orchestrator", *self.command(arguments)],
             cwd=self.folder,
@@ -105,6 +105,7 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:

@@ -103,6 +103,23 @@ def test_interruption_ends_in_order_whatever_a_process_does(place: Place, short:
     assert (place.results / "tables/summary.csv").exists() and os.listdir(short) == []
 
 
+@pytest.mark.parametrize("signalled", ["group", pytest.param("all", marks=pytest.mark.slow)])
+def test_signal_to_all_processes_ends_the_sweep_in_order(place: Place, short: Path, signalled: str) -> None:
+    """`timeout` and shells signal the driver's process group, systemd and Slurm all that it has started."""
+    driver = place.start_afresh(*ON_RAY, RAY_TMPDIR=str(short), HOLD_AFTER="1")
+    wait_for(lambda: len(place.ran()) == 2, driver)
+    if signalled == "group":
+        os.killpg(driver.pid, signal.SIGTERM)
+    else:
+        own = psutil.Process(driver.pid)
+        for process in [own, *own.children(recursive=True)]:
+            process.send_signal(signal.SIGTERM)
+    out, err = driver.communicate(timeout=120)
+    assert driver.returncode == 143 and "not finished" not in err, out + err
+    assert place.journal()[-1]["kind"] == "ended" and len(place.finished()) == 1
+    assert (place.results / "tables/summary.csv").exists()
+
+
 @pytest.mark.slow
 def test_sweep_with_a_stopped_raylet_ends_with_tables(place: Place, short: Path) -> None:
     driver = place.start_afresh(*ON_RAY, "trainable.pause_s=3", "workers=warm", RAY_TMPDIR=str(short))

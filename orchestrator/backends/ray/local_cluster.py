@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import signal
 import sys
 import sysconfig
 import tempfile
@@ -135,7 +134,6 @@ class LocalCluster:
                 with (
                     environment(_ENVIRONMENT),
                     private.of_one_machine(log_monitor=bool(options.get("log_to_driver"))),
-                    blocked_in_children(signal.SIGHUP),  # a closed terminal sends it to all; Ray handles Ctrl-C itself
                 ):
                     return ray.init(
                         address="local",
@@ -182,16 +180,6 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-@contextmanager
-def blocked_in_children(number: int) -> Iterator[None]:
-    """Block this signal in processes that this thread starts; this process still receives it, in another thread."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _own_folders() -> list[str]:

@@ -68,7 +68,9 @@ def of_one_machine(*, log_monitor: bool) -> Iterator[None]:
     Ray listens on the loopback alone if that is its node's address, but replaces this address by another one unless
     clusters are disabled. The autoscaler's monitor and the log monitor are left out: they take a quarter of the CPU
     time of a start, and would compute next to timed trials. The dashboard agent takes any free port: if another Ray
-    on this machine has the default port, the agent would retry for seconds. `ray.init` has no arguments for all this.
+    on this machine has the default port, the agent would retry for seconds. Ray's processes get a session, because a
+    signal to the driver's process group, as of `timeout` or a closed terminal, would end them before the sweep has
+    ended in order. `ray.init` has no arguments for all this.
     """
     settings = {
         "no_monitor": True,
@@ -79,6 +81,7 @@ def of_one_machine(*, log_monitor: bool) -> Iterator[None]:
     with (
         patched(ray_constants, "ENABLE_RAY_CLUSTER", False),
         patched(parameter, "RayParams", partial(parameter.RayParams, **settings)),
+        patched(services, "ConsolePopen", partial(services.ConsolePopen, start_new_session=True)),
     ):
         yield
 

@@ -13,14 +13,16 @@ BUSY = """
 import hashlib, sys
 from orchestrator.run import interrupt
 interrupt.GRACE_S = float(sys.argv[1])
-with interrupt.Interrupt():
+with interrupt.Interrupt() as received:
+    if sys.argv[2:]:
+        received.all_is_written()
     print("busy", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)  # for minutes, outside of the interpreter
 """
 
 
-def start(grace_s: float) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", BUSY, str(grace_s)]
+def start(grace_s: float, *written: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", BUSY, str(grace_s), *written]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout and process.stdout.readline() == "busy\n"
     return process
@@ -32,6 +34,13 @@ def test_time_limit_starts_with_the_signal() -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143 and "tables are not finished" in err
     assert 0.5 <= time.monotonic() - began < 60
+
+
+def test_time_limit_after_all_is_written_does_not_mention_tables() -> None:
+    process = start(0.5, "written")
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and "tables are not finished" not in err
 
 
 def test_second_signal_ends_the_process_at_once() -> None:

@@ -61,6 +61,7 @@ def test_signature_of_private_name(name: str) -> None:
     "name",
     [
         *("ray._private.ray_logging:stdout_deduplicator", "ray._private.ray_constants:ENABLE_RAY_CLUSTER"),
+        "ray._private.services:ConsolePopen",
         *("ray._private.ray_constants:RAY_ENABLE_UV_RUN_RUNTIME_ENV", "ray._raylet:Config.initialize"),
         *("ray._raylet:AuthenticationTokenLoader.instance", "ray._raylet:AuthenticationTokenLoader.reset_cache"),
         "ray.core.generated.gcs_service_pb2:GetClusterIdRequest",
