@@ -17,7 +17,7 @@ from orchestrator.analysis.summary import SAMPLES
 from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import is_valid, with_valid_timings
 from orchestrator.config.request import Metric, Request, Terms
-from orchestrator.decision.choice import ROUNDING, TIE, Choice, choose
+from orchestrator.decision.choice import TIE, Choice, choose
 from orchestrator.decision.contest import Contest, Restarts, accuracy_differences, log_objectives
 from orchestrator.decision.eligibility import Eligible, speed_is_known
 from orchestrator.decision.recommendation import SURE, Remark, remark
@@ -133,10 +133,10 @@ class Contenders:
         """
         favourite = self.choice.favourite
         limit = math.inf if favourite is None else self.objectives[favourite] / (1 + TIE)
-        least = -math.inf
+        better = self.untimed[self.untimed["objective"] < limit]
         if self.baseline is not None:
-            least = float(self.cells["score"][self.baseline]) - self.contest.margin
-        better = self.untimed[(self.untimed["objective"] < limit) & ~(self.untimed["score"] < least)]
+            losses = float(self.cells["score"][self.baseline]) - better["score"].to_numpy(dtype="float64")
+            better = better[~(margins.excess(losses, self.contest.margin) > 0)]
         return {row["cell_id"]: cell_label(row, self.further_axes) for row in better.to_dict("records")}
 
     @cached_property
@@ -223,8 +223,7 @@ class Contenders:
             objective=np.where(is_candidate, _by_seed(trials, own, trials["objective"]), np.nan),
             accuracy=_by_seed(trials, own, trials["score"]),
             baseline=None if baseline is None else int(rows[:baseline].sum()),
-            # A loss of just the margin is within it, also where 1.0 - 0.99 comes out above 0.01.
-            margin=terms.report.margin + ROUNDING,
+            margin=terms.report.margin,
             likeness=_likeness(own, terms),
             collapsed=_by_seed(trials, own, trials["collapsed"].eq(True)) > 0,
             samples=float(trials[of_score].min()) if of_score in trials else math.nan,
@@ -354,7 +353,7 @@ def better_than_baseline(contest: Contest) -> int | None:
     if np.isnan(above).all():
         return None
     best = int(np.nanargmax(above))
-    is_shown = not difference.intervals().lo[best] - lost[best] <= contest.margin
+    is_shown = not margins.excess(float(difference.intervals().lo[best] - lost[best]), contest.margin) <= 0
     return best if above[best] > margins.IMPLAUSIBLE * contest.margin and is_shown else None
 
 

@@ -26,6 +26,7 @@ from orchestrator.decision.contest import (
     pooled_differences,
 )
 from orchestrator.decision.recommendation import SURE, SURE_OF_SELECTED
+from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array, Moments, least_error
 
 DRAWS = 20_000
@@ -63,6 +64,8 @@ class Choice:
     log_objective: Means
     accuracy_difference: Means
     """Differences from the baseline, above 0 if a cell is more accurate; points are NaN if accuracy is not compared."""
+    excess: Array
+    """How far each loss is beyond the margin: at most 0 within it, NaN if accuracy is not compared."""
     pooled_difference: Array
     """Medians of the same, pooled over similar cells: a cell qualifies once the margin covers it."""
     p_within: Array
@@ -205,12 +208,13 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     compared = ~np.isnan(difference.point)
     by_speed_alone = not compared.any()
     unknown = compared & np.isnan(difference.error)
-    within = by_speed_alone | (changes >= -contest.margin)
+    within = by_speed_alone | (margins.excess(-changes, contest.margin) <= 0)
     p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
     measured = difference.point - collapses.mean
-    passes = by_speed_alone | np.where(unknown, measured >= -contest.margin, p_within >= 0.5)
-    passes &= ~((collapses.hits > 0) & (measured < -contest.margin))
-    passes &= (by_collapse <= contest.margin).mean(axis=0) >= SAFE
+    excess = margins.excess(-measured, contest.margin)
+    passes = by_speed_alone | np.where(unknown, excess <= 0, p_within >= 0.5)
+    passes &= ~((collapses.hits > 0) & (excess > 0))
+    passes &= (margins.excess(by_collapse, contest.margin) <= 0).mean(axis=0) >= SAFE
 
     # How often each cell is the best of those within the margin; a draw of infinity has no cell within it.
     least = np.where(within & ~np.isnan(objective.point), times, np.inf).min(axis=1, keepdims=True, initial=np.inf)
@@ -223,6 +227,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
         favourite=None,
         log_objective=objective,
         accuracy_difference=replace(difference, point=measured),
+        excess=excess,
         pooled_difference=measured if pooled is None else np.median(changes, axis=0),
         p_within=p_within,
         p_best=p_best,
@@ -232,8 +237,8 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     if favourite is None:
         return replace(choice, p_best=np.full_like(p_best, np.nan))
     # Without a cell within the margin, the difference to infinity counts as none.
-    excess = np.maximum(times[:, favourite] - least[:, 0], 0.0)
-    behind = math.expm1(float(np.quantile(excess, LOSS_QUANTILE)))
+    longer = np.maximum(times[:, favourite] - least[:, 0], 0.0)
+    behind = math.expm1(float(np.quantile(longer, LOSS_QUANTILE)))
     if np.isnan(p_best[favourite]):
         behind = math.nan
     safe = None if np.isnan(p_within[favourite]) else choice.best_of(p_within >= SAFE)

@@ -207,7 +207,7 @@ def _largest_speedup(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Remark]:
 
 def reasons(contenders: Contenders) -> Iterator[Remark]:
     """Return why the chosen cell was chosen, and what was not considered."""
-    choice, margin, compared = contenders.choice, contenders.contest.margin, contenders.baseline is not None
+    choice, compared = contenders.choice, contenders.baseline is not None
     count, tied = len(contenders.candidates), int(choice.tied.sum())
     ranked = {"count": count, "compared": compared}
     if count == 1:
@@ -217,7 +217,7 @@ def reasons(contenders: Contenders) -> Iterator[Remark]:
         yield contenders.remark(code, **ranked, tied=tied, by=_tie_break(contenders))
     else:
         yield contenders.remark("least", **ranked)
-    if compared and choice.favourite is not None and choice.accuracy_difference.point[choice.favourite] < -margin:
+    if compared and choice.favourite is not None and choice.excess[choice.favourite] > 0:
         yield contenders.remark("within_by_pooling")
     if contenders.measure.why:
         yield remark("no_target", why=contenders.measure.why)
@@ -299,14 +299,13 @@ def _accuracy(contenders: Contenders, row: int, lets_in: float = math.inf) -> di
     `pooled` is true if similar cells explain why the cell's own mean keeps the margin and yet the cell is not likely
     to, or why a margin of `lets_in` admits the cell although the cell's own mean loses more.
     """
-    own, pooled = (
-        float(differences[row])
-        for differences in (contenders.choice.accuracy_difference.point, contenders.choice.pooled_difference)
-    )
+    choice, margin = contenders.choice, contenders.contest.margin
+    own, pooled = float(choice.accuracy_difference.point[row]), float(choice.pooled_difference[row])
+    only_own_is_within = choice.excess[row] <= 0 < margins.excess(-pooled, margin)
     return {
         "difference": own,
-        "p_within": float(contenders.choice.p_within[row]),
-        "pooled": bool(own >= -contenders.contest.margin > pooled or -own > lets_in + 1e-9),
+        "p_within": float(choice.p_within[row]),
+        "pooled": bool(only_own_is_within or margins.excess(-own, lets_in) > 0),
     }
 
 
@@ -381,7 +380,7 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     if unsure and not chance_unknown:
         yield contenders.remark("unsure", chances=unsure, needed=contenders.choice.needed_probability)
     choice = contenders.choice
-    if choice.most_accurate is not None and choice.below_best > contenders.contest.margin:
+    if choice.most_accurate is not None and margins.excess(choice.below_best, contenders.contest.margin) > 0:
         best = contenders.names[choice.most_accurate]
         yield contenders.remark("below_best", by=choice.below_best, name=best)
     if contenders.measure.why == "target_missed":

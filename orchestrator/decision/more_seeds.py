@@ -30,8 +30,8 @@ def further_seeds(contenders: Contenders, chosen: int) -> tuple[list[int], int]:
         return [], 0
     settled = {row: _settles(contenders, chosen, row) for row in _rivals(contenders, chosen)}
     rivals = [row for row, seeds in settled.items() if seeds is not None]
-    margin = _settles_margin(contenders, chosen) if compared else None
-    needed = max([FEWEST_SEEDS, margin or 0, *(seeds for seeds in settled.values() if seeds is not None)])
+    for_margin = _settles_margin(contenders, chosen) if compared else None
+    needed = max([FEWEST_SEEDS, for_margin or 0, *(seeds for seeds in settled.values() if seeds is not None)])
     baseline = contenders.baseline
     wanted = dict.fromkeys([chosen, *([baseline] if compared and baseline is not None else []), *rivals])
     return [row for row in wanted if len(contenders.seeds[row]) < needed], needed
@@ -53,7 +53,7 @@ def unsettled(contenders: Contenders, chosen: int) -> list[Remark]:
 def _rivals(contenders: Contenders, chosen: int) -> Sequence[int]:
     """Return the cells most likely to be best after the chosen one; if unknown, those with the least objective."""
     p_best, level = contenders.choice.p_best, contenders.choice.log_objective.point
-    misses = contenders.choice.accuracy_difference.point < -contenders.contest.margin
+    misses = contenders.choice.excess > 0
     open_yet = (np.isnan(p_best) & ~np.isnan(level)) | (p_best >= NOTICED)
     others = [i for i in np.flatnonzero(open_yet).tolist() if i != chosen]
     return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]
@@ -81,7 +81,7 @@ def _settles_margin(contenders: Contenders, row: int) -> int | None:
     if row == contenders.baseline:
         return 0
     error = float(loss.error[row])
-    return _seeds(float(loss.point[row]) + contenders.contest.margin, error**2 * float(loss.n[row]), error)
+    return _seeds(-float(contenders.choice.excess[row]), error**2 * float(loss.n[row]), error)
 
 
 def _seeds(gap: float, variance: float, error: float) -> int | None:

@@ -285,8 +285,10 @@ class Midway:
             for means in (self._log_objectives, self._accuracies)
         )
         base = self.contest.baseline
-        # NaN compares as false: a cell without an accuracy misses nothing.
-        misses = np.full(level.shape, False) if base is None else accuracy < accuracy[:, [base]] - self.contest.margin
+        misses = np.full(level.shape, False)
+        if base is not None:
+            # NaN compares as false: a cell without an accuracy misses nothing.
+            misses = margins.excess(accuracy[:, [base]] - accuracy, self.contest.margin) > 0
         least = np.where(misses | np.isnan(level), np.inf, level)
         tied = np.isfinite(least) & (least <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
         hours = np.where(tied, np.nan_to_num(self.contest.log_hours, nan=0.0), np.inf)

@@ -2,7 +2,7 @@
 
 Two one-sided tests: Schuirmann, "A comparison of the two one-sided tests procedure and the power approach for assessing
 the equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987). A difference is
-*equivalent* if its 90% interval is inside ±margin, *worse* if all of it is below −margin, *better* if all of it is
+*equivalent* if its 90% interval is within ±margin, *worse* if all of it is below −margin, *better* if all of it is
 above the margin, else *inconclusive*. Each false claim has a probability of at most 5%, for each comparison alone.
 Assumes independent normal differences.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+
+from orchestrator.statistics.margins import excess
 
 EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "equivalent", "worse", "better", "inconclusive"
 
@@ -32,9 +34,11 @@ class Difference:
             return ""
         half = quantile(self.freedom) * self.error
         lo, hi = self.point - half, self.point + half
-        if hi < -margin or lo > margin:
-            return WORSE if hi < -margin else BETTER
-        return EQUIVALENT if -margin < lo and hi < margin else INCONCLUSIVE
+        if excess(-hi, margin) > 0:
+            return WORSE
+        if excess(lo, margin) > 0:
+            return BETTER
+        return EQUIVALENT if excess(max(-lo, hi), margin) <= 0 else INCONCLUSIVE
 
 
 @lru_cache(maxsize=256)

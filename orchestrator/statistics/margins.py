@@ -1,6 +1,22 @@
-"""Multiples of `report.margin`, the accuracy that users give up for speed, in rising order, and what each decides."""
+"""The losses within `report.margin`, the accuracy that users give up for speed, and the uses of its multiples, rising."""
 
 from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Losses = TypeVar("Losses", float, npt.NDArray[np.float64])
+
+ROUNDING = 1e-9
+"""A loss of just the margin is within it, also where 1.0 - 0.99 comes out above 0.01."""
+
+
+def excess(loss: Losses, margin: float) -> Losses:
+    """Return by how much each loss exceeds the margin: losses within it have at most 0, unknown ones NaN."""
+    return loss - (margin + ROUNDING)
+
 
 EXPECTED = 0.5
 """The loss that is expected of a cell before any measurement: most cells that are tried keep the margin."""

@@ -290,7 +290,7 @@ def _difference(cell: Cell, value: float, margin: float, metric: Metric) -> str:
     if math.isnan(value):
         return ""
     pooled, p_within = cell.value(f"{metric.name}_difference_pooled"), cell.p_within_margin
-    is_odd = not math.isnan(p_within) and (metric.sign * value >= -margin) != (p_within >= 0.5)
+    is_odd = not math.isnan(p_within) and (margins.excess(-metric.sign * value, margin) <= 0) != (p_within >= 0.5)
     return f"{value:+.3f} (pooled {pooled:+.3f})" if is_odd else f"{value:+.3f}"
 
 

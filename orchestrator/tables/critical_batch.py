@@ -16,6 +16,7 @@ import pandas as pd
 from orchestrator.analysis.summary import further_axes
 from orchestrator.config.request import Metric, Terms
 from orchestrator.statistics.intervals import UPPER_95, Array, Moments
+from orchestrator.statistics.margins import excess
 from orchestrator.statistics.variances import moderated
 from orchestrator.text.rows import Document, Row, TextTable, figure, named
 from sweeps.branch import POINT
@@ -28,11 +29,12 @@ _SIDE = "global_batch_size"
 
 def critical_batch(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, reference: int | None) -> Document | None:
     """Return the document on the critical batch by branching from the `reference` batch; None without branches."""
-    metric, margin = terms.metric, terms.report.margin
-    rows = pd.DataFrame() if reference is None else branches(trials, cells, metric, margin, reference)
-    if reference is None or rows.empty:
+    if reference is None:
         return None
-    table = critical_batch_table(rows, metric, margin, reference)
+    rows = branches(trials, cells, terms.metric, terms.report.margin, reference)
+    if rows.empty:
+        return None
+    table = critical_batch_table(rows, terms.metric, terms.report.margin, reference)
     line = ("Branches", f"critical batch {in_one_line(rows)}")
     return Document(text=table.document(table.title), tables=[table], rows=rows, line=line)
 
@@ -63,8 +65,8 @@ def branches(trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric, margin: 
     if not rows:
         return pd.DataFrame()
     frame = _with_intervals(pd.DataFrame(rows), [group["worse_by"].to_numpy(dtype="float64") for _, group in groups])
-    frame["within"] = (frame["worse_by_hi"] <= margin) | (frame[_SIDE] == reference)
-    frame["beyond"] = (frame["worse_by_lo"] > margin) & (frame[_SIDE] > reference)
+    frame["within"] = (excess(frame["worse_by_hi"].to_numpy(), margin) <= 0) | (frame[_SIDE] == reference)
+    frame["beyond"] = (excess(frame["worse_by_lo"].to_numpy(), margin) > 0) & (frame[_SIDE] > reference)
     frame = frame.sort_values(["group", "tokens", _SIDE], kind="stable", ignore_index=True)
     point = [frame["group"], frame["tokens"]]
     # A batch counts only if all smaller ones above the reference are within: one lucky larger batch is no limit.

@@ -26,9 +26,10 @@ def test_verdicts_equal_those_computed_by_hand(point, verdict):
 
 
 @pytest.mark.parametrize(
-    ("point", "word"), [(0.0099, "equivalent"), (0.01, "inconclusive"), (-0.01, "inconclusive"), (0.0101, "better")]
+    ("point", "word"),
+    [(0.01, "equivalent"), (-0.01, "equivalent"), (0.99 - 1.0, "equivalent"), (0.0101, "better"), (-0.0101, "worse")],
 )
-def test_only_a_difference_of_just_the_margin_is_inconclusive(point, word):
+def test_a_difference_of_just_the_margin_is_within_it(point, word):
     assert difference(point, error=0.0).verdict(0.01) == word
 
 
