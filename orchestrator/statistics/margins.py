@@ -1,4 +1,4 @@
-"""The losses within `report.margin`, the accuracy that users give up for speed, and the uses of its multiples, rising."""
+"""The losses that `report.margin` allows in exchange for speed, and the uses of its multiples, in rising order."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainables.command.hook.sweep_counts import Counts
 from trainables.command.hook.sweep_files import STOP_FILE
-from trainables.command.process import OutputLines
+from trainables.command.output_lines import OutputLines
 
 HOOK = Path(__file__).parent / "hook"  # the folder that the command gets at the front of its PYTHONPATH
 FOLDER = "hook"  # the folder of the files, within the trial's

@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from trainables.command.output import OutputReader
-from trainables.command.process import OutputLines
+from trainables.command.output_lines import OutputLines
 
 
 class MetricsFile:

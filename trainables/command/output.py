@@ -12,7 +12,7 @@ from typing import Any
 
 from trainables.command.hook.sweep_files import ENDED_S
 from trainables.command.numbers import UnclearNumberError, as_number
-from trainables.command.process import SEARCHED
+from trainables.command.output_lines import SEARCHED
 from trainables.command.reading import Reading
 from trainables.command.rows import Row, mapping_in
 from trainables.command.settings import CommandSettings

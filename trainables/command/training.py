@@ -21,10 +21,11 @@ from sweeps.metric import Target, is_higher_better
 from trainables.command import process
 from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
+from trainables.command.failure import FailureCause
 from trainables.command.log_files import MetricsFile, logs_in, rows_of
 from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.nodes import NodeEnd, Nodes, file_of, launcher_variables, place_of
-from trainables.command.process import Command, CommandListener, FailureCause
+from trainables.command.process import Command, CommandListener
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill, filled, text_of
 from trainables.context import Context, UntrainedError

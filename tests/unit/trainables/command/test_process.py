@@ -9,158 +9,13 @@ from typing import Any
 import psutil
 import pytest
 
-from trainables.command import process, process_tree
+from trainables.command import output_lines, process, process_tree
+from trainables.command.failure import FailureCause
 from trainables.command.metrics import CommandMetrics
-from trainables.command.process import Command, CommandError, CommandExit, CommandListener, FailureCause, OutputLines
+from trainables.command.process import Command, CommandExit, CommandListener
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import CommandSettings
-from trainables.context import DivergedError, PortInUseError, TrialTimeoutError
-
-
-def end(lines, exit_code=1, oom=(), diverged=(), stream="stderr"):
-    failure = FailureCause(oom, diverged)
-    for line in lines:
-        failure.read(stream, line)
-    failure.check(exit_code, [0])
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 80.00 GiB.",
-        *("[rank1]: RuntimeError: CUDA error: out of memory", "MemoryError"),
-        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory",
-        *("terminate called after throwing an instance of 'std::bad_alloc'", "RESOURCE_EXHAUSTED: while allocating"),
-    ],
-)
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_out_of_memory_is_recognised(line, stream):
-    after = ["torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED"]
-    with pytest.raises(MemoryError, match=line.split(":")[0].replace("[", r"\[")):
-        end([line, *after], oom=["RESOURCE_EXHAUSTED"], stream=stream)
-
-
-def test_out_of_memory_may_be_handled_by_the_command():
-    end(["CUDA out of memory: retrying with half the batch"], exit_code=0)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("[rank0]: ValueError: no such data", "ValueError: no such data"),
-        ("/venv/bin/python3.11: can't open file '/mine/train.py': [Errno 2]", ".*can't open file '/mine/train.py'.*"),
-    ],
-)
-def test_the_first_error_is_the_cause(line: str, message: str) -> None:
-    lines = [
-        "Traceback (most recent call last):",
-        line,
-        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
-        "====",
-    ]
-    with pytest.raises(CommandError, match=f"status 1: {message}$"):
-        end(lines)
-
-
-def test_without_an_error_the_last_line_is_the_cause():
-    with pytest.raises(CommandError, match="status 2: usage: train.py"):
-        end(["", "usage: train.py [-h]", ""], exit_code=2)
-    with pytest.raises(CommandError, match="status 3$"):
-        end([], exit_code=3)
-
-
-@pytest.mark.parametrize(("code", "name"), [(-9, "SIGKILL"), (-11, "SIGSEGV"), (-60, "signal 60")])
-def test_signals_have_names(code, name):
-    with pytest.raises(CommandError, match=name):
-        end([], exit_code=code)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("E1126 api.py:1002] failed (exitcode: -9) local_rank: 1 (pid: 7) of binary: /bin/python", "rank 1 .* SIGKILL"),
-        (
-            "torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGSEGV",
-            "rank 2 .* SIGS",
-        ),
-        ("mpirun noticed that process rank 3 with PID 0 on node a exited on signal 9 (Killed).", "rank 3 .* SIGKILL"),
-        ("srun: error: node1: task 0: Bus error", "rank 0 .* SIGBUS"),
-        ("failed (exitcode: -15) local_rank: 1 (pid: 7)", "Connection reset"),
-        ("ValueError: no such data", "ValueError: no such data"),
-    ],
-)
-def test_the_failing_rank_is_the_cause_and_not_the_lost_connection(line: str, message: str) -> None:
-    with pytest.raises(CommandError, match=message):
-        end(["[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:545] Connection reset by peer", line])
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "torch.distributed.DistNetworkError: The server socket has failed to listen. port: 12355, name: EADDRINUSE",
-        "OSError: [Errno 98] Address already in use",
-    ],
-)
-def test_a_port_in_use_is_told(line: str) -> None:
-    with pytest.raises(PortInUseError, match="free"):
-        end([line, "ChildFailedError: "])
-
-
-def test_divergence_counts_with_exit_status_0():
-    with pytest.raises(DivergedError, match="loss became NaN"):
-        end(["loss became NaN, giving up"], exit_code=0, diverged=["became NaN"])
-
-
-def test_only_complete_lines_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    output = OutputLines(path)
-    assert list(output.new()) == []
-    path.write_bytes(b"first\nsec")
-    assert list(output.new()) == ["first"]
-    with path.open("ab") as file:
-        file.write("ond ü".encode()[:-1])
-    assert list(output.new()) == []
-    with path.open("ab") as file:
-        file.write("ü".encode()[1:] + b"\r10%\r20%\nlast")
-    assert list(output.new()) == ["second ü", "10%", "20%"]
-    assert list(output.new(ended=True)) == ["last"] and list(output.new(ended=True)) == []
-
-
-def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "out").write_bytes(b"a\xffb\n")
-    assert list(OutputLines(tmp_path / "out").new()) == ["a\ufffdb"]
-
-
-def test_an_endless_line_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "LONGEST", 8)
-    monkeypatch.setattr(process, "CHUNK", 4)
-    (tmp_path / "out").write_bytes(b"x" * 20)
-    output = OutputLines(tmp_path / "out")
-    assert list(output.new()) == ["x" * 12] and list(output.new(ended=True)) == ["x" * 8]
-
-
-def test_a_backlog_is_skipped_from_line_to_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, number in {"CHUNK": 8, "BACKLOG": 40, "BACKLOG_KEPT": 14}.items():
-        monkeypatch.setattr(process, name, number)
-    (tmp_path / "out").write_text("".join(f"line {number}\n" for number in range(100, 200)))
-    output = OutputLines(tmp_path / "out")
-    monkeypatch.setattr(process, "READ_S", -1.0)  # the first look returns nothing, and finds too long a backlog
-    assert list(output.new()) == [] and len(list(output.remarks("stdout"))) == 1
-    assert list(output.new(ended=True)) == ["line 199"]
-
-
-def test_a_long_log_keeps_its_head_and_its_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, number in {"LOG_MOST": 60, "LOG_KEPT": 10}.items():
-        monkeypatch.setattr(process, name, number)
-    path = tmp_path / "out"
-    path.write_text("first one\n" + "x" * 50 + "\n" + "the last\n")
-    output = OutputLines(path)
-    assert list(output.new()) == ["first one", "x" * 50, "the last"]
-    output.shorten()
-    assert path.read_text().startswith("first one\n") and path.read_text().endswith("]\n\nthe last\n")
-    with path.open("a") as file:
-        file.write("next\n")
-    assert list(output.new()) == ["next"]
+from trainables.context import TrialTimeoutError
 
 
 def run(folder: Path, words: list[str], timeout_s: float | None = None, on_line: Any = None) -> CommandExit:
@@ -196,7 +51,7 @@ SLOW_ENDLESS = {
 def test_no_output_escapes_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     code = (ENDLESS | SLOW_ENDLESS)[how]
     for name, number in {"LOG_MOST": 2**20, "LOG_KEPT": 2**16, "BACKLOG": 2**18}.items():
-        monkeypatch.setattr(process, name, number)
+        monkeypatch.setattr(output_lines, name, number)
     monkeypatch.setattr(process_tree, "KILL_S", 1.0)
 
     def slow(stream: str, line: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainables.command.metrics import CommandMetrics
-from trainables.command.process import OutputLines
+from trainables.command.output_lines import OutputLines
 from trainables.command.settings import CommandSettings
 from trainables.command.step_times import BarState, ProgressBars
 

@@ -14,7 +14,7 @@ import pytest
 from sweeps.layout import Layout
 from sweeps.trial import Batch
 from tests.unit.trainables.ranks import Processes
-from trainables.command.process import CommandError
+from trainables.command.failure import CommandError
 from trainables.command.training import train
 from trainables.context import Context, DivergedError, TrialTimeoutError
 from trainables.supervised.loop import Budget
