@@ -18,7 +18,7 @@ from trainables.clock import Clock
 from trainables.context import Context
 from trainables.process_group import RankGroup
 from trainables.step.training_step import Precision
-from trainables.supervised.evaluation import Workload
+from trainables.supervised.workload import Workload
 from trainables.torch_private import fake_tensors
 
 _log = logging.getLogger(__name__)

@@ -35,8 +35,9 @@ from trainables.step.shares import fitting, share_by_speed
 from trainables.step.stopwatch import Stopwatch
 from trainables.step.strategies import Exchange
 from trainables.step.training_step import Objective, TokenLoss, TrainingStep, loss_sum
-from trainables.supervised.evaluation import Evaluation, Score, Workload
+from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.settings import TrainingSettings
+from trainables.supervised.workload import Workload
 
 MODEL = "model"  # the first part of the names of a model's tensors in a checkpoint
 

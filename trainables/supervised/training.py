@@ -26,12 +26,13 @@ from trainables.inputs.sequences import Sequences
 from trainables.step.compilation import one_line_errors
 from trainables.step.graphed_step import stream_for
 from trainables.step.shares import Replicas
-from trainables.supervised.evaluation import Evaluation, Score, Workload
+from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.flops import utilisation
 from trainables.supervised.loop import Epoch, Loop, Progress, TrainingPlan
 from trainables.supervised.replica import Replica, as_shape_mismatch
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.timing import Timing, epoch_split
+from trainables.supervised.workload import Workload
 from trainables.torch_state import derive, random_state, restore_random_state
 
 

@@ -12,8 +12,9 @@ from trainables.inputs.inputs import Form, Part, Split
 from trainables.process_group import RankGroup
 from trainables.step.shares import Replicas
 from trainables.step.training_step import PRECISIONS
-from trainables.supervised.evaluation import Evaluation, Score, Workload
+from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.settings import TrainingSettings
+from trainables.supervised.workload import Workload
 
 FORM = Form(device="cpu", dtype=torch.float64, channels_last=False, mean=(0.5,), std=(0.5,))
 
