@@ -1,7 +1,17 @@
 """The private names of Ray Tune that this project uses; no other module uses any.
 
-Tune's controller starts our gangs instead of Tune's trainables, which would take twice as long to start. Checked with
-Ray 2.59.0 and 2.60.0; `test_private.py` inspects every name and fails if Ray changes one.
+Tune's controller starts our gangs instead of Tune's trainables, which would take twice as long to start. Its loop
+calls `TuneController.step`, which in this order
+
+1. asks the queue for trials (`_update_trial_queue`),
+2. stages them: the cache counts a gang that is wanted, and the trial takes a kept gang (`_schedule_trial_reset`) or a
+   new one (`_schedule_trial_actor`), for which the actor manager requests resources,
+3. handles one event of an actor (`_actor_manager.next`), such as bundles that are ready, or a trial's end, after which
+   its gang goes into the cache,
+4. ends gangs that the cache gives up, and forgets trials (`on_step_end`).
+
+After the last step it ends all gangs (`_cleanup_trials`). The comment above an override says who calls it. Checked
+with Ray 2.59.0 and 2.60.0; `test_private.py` inspects every name and fails if Ray changes one.
 """
 
 from __future__ import annotations
@@ -35,8 +45,6 @@ from orchestrator.end_process import GANGS_END_S
 CONFIG_ATTRIBUTES = ("config", "_Trial__unresolved_config")  # attributes in which a Tune trial holds its config
 
 ASK_QUEUE_EVERY_S = 0.2  # how often to ask the queue for a trial while nothing runs
-
-
 POLL_BUNDLES_S = 0.02  # how often to ask Ray whether a gang's bundles are reserved
 
 
@@ -62,40 +70,48 @@ class KeptGangs:
         self._wanted: Counter[Any] = Counter()
         self._new: list[Any] = []
 
+    # Step 2 asks for trials that could take a kept gang only if there is one.
     @property
     def num_cached_objects(self) -> int:
         """The number of kept gangs."""
         return sum(map(len, self._kept.values()))
 
+    # Step 4 of a finished queue ends all kept gangs if this is 0.
     @property
     def total_max_objects(self) -> int:
         """The number of trials that wait for a gang."""
         return sum(self._wanted.values())
 
+    # Called when a trial is staged.
     def increase_max(self, key: Key, by: int = 1) -> None:
         """More trials wait for such a gang."""
         self._wanted[key] += by
 
+    # Called when a staged trial has got its gang, or is given up.
     def decrease_max(self, key: Key, by: int = 1) -> None:
         """Fewer trials wait for such a gang."""
         self._wanted[key] -= by
 
+    # Called when a trial is staged, and for each shape of gang that trials wait for.
     def has_cached_object(self, key: Key) -> bool:
         """Return whether such a gang is kept."""
         return bool(self._kept.get(key))
 
+    # Called when a trial has ended, before its gang would be stopped.
     def cache_object(self, key: Key, obj: Any) -> bool:
         """Keep the gang; always succeeds."""
         self._kept.setdefault(key, []).append(obj)
         self._new.append(obj)
         return True
 
+    # Called for a staged trial after `has_cached_object`.
     def pop_cached_object(self, key: Key) -> Any | None:
         """Remove and return the gang that has been kept longest; None if there is none."""
         return self._kept[key].pop(0) if self.has_cached_object(key) else None
 
+    # Called in step 4, and with `force_all` at the end of the sweep.
     def flush_cached_objects(self, force_all: bool = False) -> Iterator[Any]:
-        """Yield the gangs to end now; Tune calls this after every turn of the queue."""
+        """Yield the gangs to end now."""
         # A gang that has just become free gets one turn of the queue.
         new, self._new = self._new, []
         unneeded = force_all or not self._needed()
@@ -119,20 +135,24 @@ class PolledPlacementGroups(ResourceManager):  # type: ignore[misc]
         self._ready: dict[PlacementGroupFactory, set[PlacementGroup]] = defaultdict(set)
         self._acquired: set[PlacementGroup] = set()
 
+    # Called by the actor manager for a trial that takes a new gang.
     def request_resources(self, resource_request: PlacementGroupFactory) -> None:
         """Have Ray reserve the bundles."""
         self._staged[resource_request].add(resource_request.to_placement_group())
 
+    # Called if the trial takes a kept gang after all, or is stopped.
     def cancel_resource_request(self, resource_request: PlacementGroupFactory) -> None:
         """Remove one group, preferably one that still waits for its bundles."""
         _remove((self._staged[resource_request] or self._ready[resource_request]).pop())
 
+    # Called in step 3 for each request that waits.
     def has_resources_ready(self, resource_request: PlacementGroupFactory) -> bool:
         """Return whether a group has its bundles."""
         if not self._ready[resource_request] and time.monotonic() > self._updated_s + self._interval_s:
             self.update_state()
         return bool(self._ready[resource_request])
 
+    # Called after `has_resources_ready`, to start the gang's supervisor in the group.
     def acquire_resources(self, resource_request: PlacementGroupFactory) -> AcquiredResources | None:
         """Hand out a group that has its bundles."""
         if not self.has_resources_ready(resource_request):
@@ -141,17 +161,20 @@ class PolledPlacementGroups(ResourceManager):  # type: ignore[misc]
         self._acquired.add(group)
         return PlacementGroupAcquiredResources(placement_group=group, resource_request=resource_request)
 
+    # Called when the supervisor has ended.
     def free_resources(self, acquired_resource: PlacementGroupAcquiredResources) -> None:
         """Remove a group that was handed out."""
         self._acquired.remove(acquired_resource.placement_group)
         _remove(acquired_resource.placement_group)
 
+    # Called in step 3, which waits for these and for the answers of actors.
     def get_resource_futures(self) -> Sequence[Any]:
         """Return no futures; pause briefly, because a caller that waits for nothing else would ask again at once."""
         if any(self._staged.values()):
             time.sleep(POLL_BUNDLES_S)
         return []
 
+    # Tune calls it once a future is ready, of which there are none here.
     def update_state(self) -> None:
         """Find out which groups have their bundles."""
         self._updated_s = time.monotonic()
@@ -160,13 +183,15 @@ class PolledPlacementGroups(ResourceManager):  # type: ignore[misc]
                 staged.remove(group)
                 self._ready[request].add(group)
 
+    # Called by `_actor_manager.cleanup` at the end of the sweep.
     def clear(self) -> None:
         """Remove all groups."""
         if not ray.is_initialized():
             return
         for group in [*chain(*self._staged.values(), *self._ready.values()), *self._acquired]:
             _remove(group)
-        self.__init__(self._interval_s)  # type: ignore[misc]
+        for groups in (self._staged, self._ready, self._acquired):
+            groups.clear()
 
 
 def _remove(group: PlacementGroup) -> None:
@@ -189,6 +214,7 @@ class GangController(TuneController):  # type: ignore[misc]
         self._supervisor = ray.remote(Supervisor)
         self._actor_cache = KeptGangs(search_alg.gangs_needed)
 
+    # Called last in each step.
     def on_step_end(self) -> None:
         """Forget the trials that have ended, unless the user's callbacks or storage are to get them.
 
@@ -204,6 +230,7 @@ class GangController(TuneController):  # type: ignore[misc]
                 self._trials.remove(trial)
                 self._trials_to_cache.discard(trial)
 
+    # Called in step 2 for each trial that is staged.
     def _schedule_trial_actor(self, trial: Trial) -> None:
         """Give the trial a kept gang, or a new one as soon as Ray has reserved its bundles."""
         trial.init_local_path()
@@ -219,7 +246,9 @@ class GangController(TuneController):  # type: ignore[misc]
         )
         self._trial_to_actor[trial], self._actor_to_trial[gang] = gang, trial
 
+    # Called by `_maybe_reuse_cached_actor` for a trial that takes a kept gang.
     def _schedule_trial_reset(self, trial: Trial, new_config: Mapping[str, Any], new_experiment_tag: str) -> None:
+        """Send the trial to the gang's supervisor."""
         trial.set_experiment_tag(new_experiment_tag)
         self._resetting_trials.add(trial)
         self._schedule_trial_task(
@@ -230,6 +259,7 @@ class GangController(TuneController):  # type: ignore[misc]
             on_error=self._trial_task_failure,
         )
 
+    # Called once, after the last step.
     def _cleanup_trials(self) -> None:
         """End all gangs, within GANGS_END_S even if a supervisor does not answer: Tune would wait for 15 s."""
         # All stop at the same time, so that GANGS_END_S is enough for all.
@@ -244,6 +274,7 @@ class GangController(TuneController):  # type: ignore[misc]
         self._cleanup_stopping_actors(force_all=True)
         self._actor_manager.cleanup()
 
+    # Called first in each step, until it returns False or enough trials are pending.
     def _update_trial_queue(self, blocking: bool = False, timeout: int = 0) -> bool:
         """Ask the queue once, without blocking.
 
