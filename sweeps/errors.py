@@ -45,7 +45,15 @@ def nearest(name: object, valid: Iterable[str]) -> str:
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
-def unknown(what: str, name: object, valid: Iterable[str]) -> str:
-    """Return a line with a wrong choice and the valid ones."""
-    choices = list(valid)
-    return f"unknown {what} {name!r}{nearest(name, choices)}; valid: {', '.join(choices)}"
+class UnknownChoice(str):
+    """A line with a wrong choice and the valid ones; `key` and `value` let its printer add what people mean by them."""
+
+    key: str
+    value: object
+
+    def __new__(cls, key: str, value: object, valid: Iterable[str]) -> UnknownChoice:
+        """Return the line."""
+        choices = list(valid)
+        line = super().__new__(cls, f"unknown {key} {value!r}{nearest(value, choices)}; valid: {', '.join(choices)}")
+        line.key, line.value = key, value
+        return line

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.errors import unknown
+from sweeps.errors import UnknownChoice
 from sweeps.trial import LearningRate, Setup
 
 UNKNOWN = "unknown"  # name of an optimizer that is not known: a command's, or one of the user's own
@@ -151,7 +151,7 @@ def learning_rate(rule: str, multiplier: float, global_batch_size: int, setup: S
     κ = global_batch_size / setup.reference_batch_size.
     """
     if rule not in RULES:
-        raise ValueError(unknown("lr_rule", rule, RULES))
+        raise ValueError(UnknownChoice("lr_rule", rule, RULES))
     fits, optimizer = RULES[rule].optimizers, setup.optimizer
     kind = UNKNOWN if ":" in optimizer["name"] else optimizer["name"]  # the user's own, by its dotted path
     if fits is not None and kind not in fits:

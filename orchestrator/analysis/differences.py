@@ -22,9 +22,11 @@ def by_seed(
     place = pd.Index(columns).get_indexer(pd.Index(ok["seed"]))
     known = ~np.isnan(values) & (place >= 0)
     row, cells = pd.factorize(ok["cell_id"])
-    table = np.full((len(cells) + 1, len(columns)), np.nan)  # the last row: of cells without any
+    table = np.full((len(cells), len(columns)), np.nan)
     table[row[known], place[known]] = values[known]
-    rows: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
+    wanted = pd.Index(cells).get_indexer(pd.Index(cell_ids))
+    rows = np.full((len(wanted), len(columns)), np.nan)
+    rows[wanted >= 0] = table[wanted[wanted >= 0]]
     return rows
 
 

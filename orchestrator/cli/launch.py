@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from orchestrator.config.kinds import Described, KeyKind, Number, seconds_in
 from orchestrator.config.schema import SCHEMA
-from sweeps.errors import ConfigError, unknown
+from sweeps.errors import ConfigError, UnknownChoice
 
 GPUS = 8  # GPUs of a node, unless `cluster.gpus_per_node` is set
 
@@ -117,7 +117,7 @@ def _errors(
             yield f"launch.target={name} needs launch.options.{option}"
     for option, value in options.items():
         if option not in (*target.needs, *target.takes):
-            yield unknown(f"launch.options of {name}:", option, (*target.needs, *target.takes))
+            yield UnknownChoice(f"launch.options of {name}:", option, (*target.needs, *target.takes))
         elif value is not None:
             yield from _OPTIONS.get(option, _LINE).errors(f"launch.options.{option}", value)
     if isinstance(gpu_type, str):

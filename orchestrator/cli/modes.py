@@ -171,7 +171,7 @@ def write_project(config: Mapping[str, Any]) -> int:
 
     Files that exist are kept. Raises ConfigError for an unknown kind, or a folder that cannot be written.
     """
-    from orchestrator.config.schema import value_errors
+    from orchestrator.config.key_checks import value_errors
 
     section = config["init"]
     errors = list(value_errors(config, ["init.kind", "init.dir"]))

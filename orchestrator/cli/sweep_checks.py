@@ -6,28 +6,23 @@ The rules for single keys are in `orchestrator.config.schema`, those that concer
 from __future__ import annotations
 
 import pkgutil
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.config.checked_sweep import CheckedSweep, code_in
 from orchestrator.config.compose import Composition
-from orchestrator.config.habits import choice_meant
-from orchestrator.config.request import READING, RUNNING, Request
-from orchestrator.config.schema import (
-    IDENTIFYING,
-    OWN_SECTIONS,
-    SCHEMA,
+from orchestrator.config.habits import explained
+from orchestrator.config.key_checks import (
     axis_value_errors,
     group_errors,
     key_errors,
     name_errors,
     structure_errors,
-    trainable_part,
-    value_at,
     value_errors,
 )
+from orchestrator.config.request import READING, RUNNING, Request
+from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
 from orchestrator.config.trust import UNSET
 from orchestrator.config.wrong_overrides import CompositionError
@@ -146,7 +141,7 @@ def _check_named(composition: Composition) -> None:
         hint = "its file must begin with the line '# @package _global_' and set sweep: {name: …}"
         raise ConfigError([f"sweep={composition.sweep} gives no sweep.name: {hint}"])
     # A mode that does not exist would not be told otherwise: many people type one without a sweep.
-    wrong_mode = list(SCHEMA["mode"].errors("mode", mode))
+    wrong_mode = list(value_errors(composition.config, ["mode"]))
     choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
     raise ConfigError(wrong_mode or [f"choose a sweep: {choices} (mode=plan shows what it would run; see --help)"])
 
@@ -245,10 +240,6 @@ def axis_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
             yield f"sweep.baseline names {axis!r}, which is no axis of cells{nearest(axis, cell_axes)}; axes: {known}"
 
 
-_NO_CHOICE = re.compile(r"(trainable\.\w+)='?([^']*?)'? is not one of ")
-"""What a trainable says of a wrong choice."""
-
-
 def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
     """Yield a line for each error in what a trial is; with `runs_checks`, also those found by the trainable."""
     if "budget" in config:
@@ -282,9 +273,7 @@ def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iter
             try:
                 function = pkgutil.resolve_name(name)
                 for line in (function(config) or ()) if key == "_check_" else ():
-                    wrong = _NO_CHOICE.match(line)
-                    instead = choice_meant(wrong[1], wrong[2].lower()) if wrong else ""
-                    yield f"{line}: {instead}" if instead else line
+                    yield explained(line)
             except (ImportError, AttributeError, ValueError) as error:
                 yield f"trainable.{key}={name!r}: {error}"
             except TypeError as error:  # most checks calculate with values of the config

@@ -21,7 +21,7 @@ from orchestrator.store.results import Results
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes, Point
 from sweeps.branch import with_bases
-from sweeps.errors import ConfigError, unknown
+from sweeps.errors import ConfigError, UnknownChoice
 from sweeps.identity import digest, identity, without
 from sweeps.layout import MODEL_PARALLEL
 from sweeps.rerun import rerun_errors
@@ -121,7 +121,7 @@ def baseline_errors(baseline: Mapping[str, Any], points: Sequence[Mapping[str, A
     there = {axis: {repr(point[axis]): point[axis] for point in points if axis in point} for axis in baseline}
     absent = [axis for axis, value in baseline.items() if value not in there[axis].values()]
     for axis in filter(there.get, absent):
-        yield f"sweep.baseline is not a cell: {unknown(axis, baseline[axis], map(str, there[axis].values()))}"
+        yield f"sweep.baseline is not a cell: {UnknownChoice(axis, baseline[axis], map(str, there[axis].values()))}"
     if not absent and not any(all(point[axis] == value for axis, value in baseline.items()) for point in points):
         values = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
         yield f"sweep.baseline is not a cell: each of {values} occurs, but never together"

@@ -17,9 +17,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.config_files import check_file
 from orchestrator.config.hydra_private import Checks, initialised_at, one_line, resolved
+from orchestrator.config.key_checks import place_errors
 from orchestrator.config.multirun import axes_of
 from orchestrator.config.overrides import FROM_PROGRAM, is_search_path, key_of, with_alternatives
-from orchestrator.config.schema import place_errors
 from orchestrator.config.search_path import (
     Groups,
     config_dir,
@@ -31,7 +31,7 @@ from orchestrator.config.search_path import (
 from orchestrator.config.trust import check_hydra
 from orchestrator.store.secrets import Secrets
 from sweeps.axes import Axes
-from sweeps.errors import ConfigError, unknown
+from sweeps.errors import ConfigError, UnknownChoice
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError, RecursionError)
 """What composing raises for an invalid config: YAML that would create objects, a file that cannot be read or is not
@@ -130,7 +130,7 @@ class Composition:
         """Compose again with other choices of groups. Raises ConfigError."""
         for group, choice in choices.items():
             if choice not in self.groups.options(group):
-                raise ConfigError([unknown(f"choice on axis {group}:", choice, self.groups.options(group))])
+                raise ConfigError([UnknownChoice(f"choice on axis {group}:", choice, self.groups.options(group))])
         chosen = [f"{group}={choice}" for group, choice in choices.items()]
         sections = {name: section for name, section in self._sections.items() if name not in choices}
         try:

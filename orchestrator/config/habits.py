@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from orchestrator.config.hydra_private import flag_names
 from orchestrator.config.kinds import FLAG, KeyKind, Number, OneOf, is_money, seconds_in, values_in
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, options_with
+from sweeps.errors import UnknownChoice
 
 _TRACKERS = ("wandb", "mlflow", "tensorboard")
 
@@ -316,6 +317,15 @@ def without_dashes(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]
         plain.append(override)
         options[override] = argument if equals else " ".join([argument, *values])
     return plain, options
+
+
+def explained(line: str) -> str:
+    """Return an error line; for an unknown choice that people write from habit, with what to do instead."""
+    if not isinstance(line, UnknownChoice):
+        return line
+    value = str(line.value).lower() if isinstance(line.value, bool) else str(line.value)
+    instead = choice_meant(line.key, value)
+    return f"unknown {line.key} {line.value!r}: {instead}" if instead else line
 
 
 def choice_meant(key: str, value: str) -> str:

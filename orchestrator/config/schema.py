@@ -1,20 +1,18 @@
-"""Checks of single keys: names, values, sections and lists, by `orchestrator.config.settings` and the shipped files."""
+"""The keys of a config, by `orchestrator.config.settings` and the shipped files: kinds, sections, defaults, choices."""
 
 from __future__ import annotations
 
-import errno
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.kinds import KeyKind, Number, Structure, is_mapping, values_in
+from orchestrator.config.kinds import KeyKind
 from orchestrator.config.search_path import config_dir
-from orchestrator.config.settings import AXES, Settings
+from orchestrator.config.settings import Settings
 from orchestrator.store import files
-from sweeps.axes import Axes, flat, is_not_finite, is_number, is_whole
-from sweeps.errors import nearest
+from sweeps.axes import flat
 from sweeps.layout import MODEL_PARALLEL
 
 
@@ -62,162 +60,14 @@ def trainable_part(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in OWN_SECTIONS}
 
 
-_SECTIONS: dict[str, dict[str, None]] = {}  # the names of the keys of each section, in their order
+SECTIONS: dict[str, dict[str, None]] = {}  # the names of the keys of each section, in their order
 for _key in SCHEMA:
     while "." in _key:
         _key, _, _name = _key.rpartition(".")
-        _SECTIONS.setdefault(_key, {})[_name] = None
+        SECTIONS.setdefault(_key, {})[_name] = None
 
 
-def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for every value that should be a section or a list and is not; the rest cannot be read then."""
-    from orchestrator.config.habits import meant_in_section  # imports this module
-
-    for section, keys in _SECTIONS.items():
-        given = value_at(config, section)
-        if not is_mapping(given) and (section in config or section != "budget") and _is_in_section(config, section):
-            instead = meant_in_section(section, str(given))
-            hint = f": {instead}" if instead else ""
-            shown = "null" if given is None else repr(given)
-            yield f"{section} must be a section with {', '.join(keys)}, not {shown}{hint}"
-    for key, kind in SCHEMA.items():
-        if isinstance(kind, Structure) and _is_in_section(config, key):
-            yield from kind.errors(key, value_at(config, key))
-    yield from name_errors(config)
-
-
-_NAMES = ("name", "_target_", "_check_", "_remarks_")
-
-
-def name_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each section or list in place of a name in the trainable's sections."""
-    # Names are looked up in tables before a trainable checks its own sections.
-    for section, values in trainable_part(config).items():
-        for key in _NAMES if is_mapping(values) else ():
-            if isinstance(values.get(key), Mapping | list):
-                yield f"{section}.{key} must be a name, not {values[key]!r:.100}"
-
-
-def value_errors(config: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
-    """Yield a line for every value of these keys that the schema does not allow, apart from sections and lists."""
-    for key in keys:
-        kind = SCHEMA[key]
-        if not isinstance(kind, Structure) and _is_in_section(config, key):
-            yield from kind.errors(key, value_at(config, key))
-
-
-def _is_in_section(config: Mapping[str, Any], key: str) -> bool:
-    section = key.rpartition(".")[0]
-    return not section or is_mapping(value_at(config, section))
-
-
-_PLACES = frozenset(
-    ("dir", "local_results_dir", "metrics_file", "path", "prices", "python", "results_dir", "root")
-    + ("source_dir", "storage_path", "tokenizer", "with")
-)
-"""The last parts of keys that name files or folders."""
-
-
-def place_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each text with a zero byte, and each path that no file system can have."""
-    for key, value in flat(config):
-        texts = [text for text in (value if isinstance(value, list | tuple) else [value]) if isinstance(text, str)]
-        if any("\0" in text for text in texts):
-            yield f"{key} has a zero byte: {value!r:.60}"
-        elif isinstance(value, str) and key.rpartition(".")[2] in _PLACES and "://" not in value:
-            try:
-                Path(value).expanduser().stat()
-            except RuntimeError:
-                yield f"{key}={value!r:.60}: there is no such user"
-            except OSError as error:  # the path need not exist, here or at all
-                if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-                    yield f"{key}={value!r:.60}: {error.strerror}"
-
-
-def axis_value_errors(axes: Axes) -> Iterator[str]:
-    """Yield a line for every value on an axis that its key cannot have; null stands for a missing value."""
-    for axis, values in axes.items():
-        kind = AXES.get(axis) or SCHEMA.get(axis)
-        if kind and not isinstance(values, str):
-            for value in values:
-                several = values_in(value, every=axis == "seed") if isinstance(value, str) and axis in AXES else value
-                hint = f": write 'sweep.axes.{axis}=[{several}]'" if several != value else ""
-                for line in kind.errors(axis, value) if value is not None else ():
-                    yield line.partition(": write ")[0] + hint if hint else line
-
-
-def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for every key that the schema does not have."""
-    known = [*OWN_SECTIONS, "budget", *(folder.name for folder in config_dir().iterdir() if folder.is_dir())]
-    for section in config:
-        # The user's own trainable may have any section, so that only a likely misspelling is an error.
-        if section not in known and (meant := nearest(str(section), known)):
-            yield f"there is no section {section!r}{meant}"
-    for section, keys in _SECTIONS.items():
-        given = value_at(config, section)
-        for key in given if isinstance(given, Mapping) else ():
-            if key not in keys:
-                yield f"there is no key {section}.{key}{nearest(str(key), keys)}"
-
-
-_GROUPS = ("model", "data", "optimizer", "schedule")
-_OF_COUNTS = ("model", "data")
-"""Groups in which whole numbers count things (channels, images, pixels); elsewhere they may be rates."""
-
-BOUNDS: Mapping[str, Number] = {
-    **dict.fromkeys(("optimizer.momentum", "optimizer.betas", "optimizer.rho"), Number(at_least=0, below=1)),
-    **dict.fromkeys(("optimizer.eps", "optimizer.weight_decay"), Number(at_least=0)),
-    **dict.fromkeys(("optimizer.trust_coefficient", "schedule.gamma"), Number(above=0)),
-    **dict.fromkeys(("schedule.initial", "schedule.final"), Number(at_least=0)),
-    **dict.fromkeys(("schedule.warmup", "schedule.decay", "model.dropout"), Number(at_least=0, below=1)),
-}
-"""Ranges of numbers (and of each in a list) of shipped optimizers and schedules; outside them training cannot work."""
-
-
-def group_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each value of another type or size than in the shipped model, data set, optimizer or schedule.
-
-    The user's own models and optimizers are not checked: what they accept is not known here.
-    """
-    for key, value in flat(trainable_part(config)):
-        if is_not_finite(value) and key not in SCHEMA:
-            yield f"{key} must be a finite number, not {value!r}"
-    for group in _GROUPS:
-        given = config.get(group)
-        if not isinstance(given, Mapping):
-            continue
-        # The shipped file declares the types of its keys by their values.
-        shipped = _shipped(group, str(given.get("name")))
-        for key, value in ((key, value) for key, value in flat(given) if value is not None):
-            if kind := _wanted(shipped, key, value, counts=group in _OF_COUNTS):
-                yield f"{group}.{key} must be {kind}, not {value!r}"
-            elif key in shipped and (bounds := BOUNDS.get(f"{group}.{key}")):
-                values = value if isinstance(value, list) else [value]
-                if not all(map(bounds.admits, values)):
-                    form = "a list of numbers, each " if isinstance(value, list) else ""
-                    yield f"{group}.{key} must be {form}{bounds.form}, not {value!r}"
-        if shipped.get("nesterov") is False and given.get("nesterov") is True and given.get("momentum") == 0:
-            yield f"{group}.nesterov=true needs a momentum, but {group}.momentum=0"
-        for key in ("root", "path", "tokenizer") if group == "data" else ():
-            if not isinstance(place := given.get(key), str | None):
-                yield f"data.{key} must be text, not {place!r}"
-
-
-def _wanted(shipped: Mapping[str, Any], key: str, given: Any, *, counts: bool) -> str:
-    """Return the expected kind of value; empty if the given one may be right."""
-    inside = [name.removeprefix(f"{key}.").partition(".")[0] for name in shipped if name.startswith(f"{key}.")]
-    default = shipped.get(key)
-    if inside:
-        return f"a section with {', '.join(dict.fromkeys(inside))}"
-    if isinstance(default, bool):
-        return "" if isinstance(given, bool) else "true or false"
-    if isinstance(default, list):
-        return "" if isinstance(given, list) else "a list"
-    if counts and is_whole(default):
-        # Padding and the like may be 0, and their shipped value says so.
-        least = min(default, 1)
-        return "" if is_whole(given) and given >= least else f"a whole number of at least {least}"
-    return "a number" if is_number(default) and not is_number(given) else ""
+GROUPS = ("model", "data", "optimizer", "schedule")
 
 
 def at_default(identifying: Mapping[str, Any], folder: Path | None = None) -> Iterator[str]:
@@ -225,7 +75,7 @@ def at_default(identifying: Mapping[str, Any], folder: Path | None = None) -> It
     place = folder or config_dir()
     defaults = {key: value for key, value in flat(_of_file(place / "config.yaml")) if not key.startswith("budget.")}
     sections = identifying["config"]
-    for group in (*_GROUPS, "trainable", "budget"):
+    for group in (*GROUPS, "trainable", "budget"):
         section = sections.get(group)
         if isinstance(section, Mapping):
             shipped = _defaults(group, section, place)
@@ -244,7 +94,7 @@ def _defaults(group: str, section: Mapping[str, Any], place: Path) -> Mapping[st
     if group == "budget":
         return dict(flat(_of_file(place / "config.yaml")["budget"]))
     if group != "trainable":
-        return _shipped(group, str(section.get("name")), place)
+        return shipped_values(group, str(section.get("name")), place)
     # Code of the user's own has the keys of `trainable=function`.
     files_by_code = {_of_file(file).get("_target_"): file for file in sorted((place / group).glob("*.yaml"))}
     file = files_by_code.get(section.get("_target_"), place / group / "function.yaml")
@@ -265,7 +115,7 @@ def options_with(key: str) -> list[str]:
 def keys_of_groups() -> dict[str, list[str]]:
     """Return {last part: dotted keys} of all shipped choices of groups."""
     keys: dict[str, list[str]] = {}
-    for file in sorted(file for group in _GROUPS for file in (config_dir() / group).glob("*.yaml")):
+    for file in sorted(file for group in GROUPS for file in (config_dir() / group).glob("*.yaml")):
         for key, _ in flat(_of_file(file)):
             dotted, name = f"{file.parent.name}.{key}", key.rpartition(".")[2]
             if dotted not in keys.setdefault(name, []):
@@ -273,7 +123,7 @@ def keys_of_groups() -> dict[str, list[str]]:
     return keys
 
 
-def _shipped(group: str, name: str, place: Path | None = None) -> Mapping[str, Any]:
+def shipped_values(group: str, name: str, place: Path | None = None) -> Mapping[str, Any]:
     """Return {dotted key: value} of the shipped file with this name; empty if there is none."""
     file = (place or config_dir()) / group / f"{name}.yaml"
     return dict(flat(_of_file(file))) if name.isidentifier() and file.is_file() else {}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sweeps.axes import is_number, is_whole
+from sweeps.errors import UnknownChoice
 from sweeps.metric import column_of
 from trainables.command.presets import PRESETS
 
@@ -161,7 +162,7 @@ class CommandSettings:
             yield f"trainable.argv must be a command line, or a list of its words, not {self.argv!r}"
         for key, words in _CHOICES.items():
             if getattr(self, key) not in words:
-                yield f"trainable.{key}={getattr(self, key)!r} is not one of {', '.join(words)}"
+                yield UnknownChoice(f"trainable.{key}", getattr(self, key), words)
         for key, null in {
             "timeout_s": True,
             "samples_per_epoch": True,

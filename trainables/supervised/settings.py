@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from sweeps.axes import is_number, is_whole
+from sweeps.errors import UnknownChoice
 from sweeps.layout import is_sharded
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 from trainables.availability import absent, not_here, runs_here
@@ -135,7 +136,7 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
-                raise ValueError(f"trainable.{name}={getattr(self, name)!r} is not one of {', '.join(choices)}")
+                raise ValueError(UnknownChoice(f"trainable.{name}", getattr(self, name), choices))
         if not 0 <= self.val_fraction < 1:
             raise ValueError(f"trainable.val_fraction={self.val_fraction} is not a share of the training set below 1")
         if not 0 <= self.label_smoothing < 1:
@@ -160,7 +161,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     try:
         TrainingSettings.of(config["trainable"])
     except ValueError as error:
-        yield str(error)
+        yield error.args[0]
     except TypeError as error:
         yield f"trainable: a value has the wrong type: {error}"
     report = config.get("report") or {}

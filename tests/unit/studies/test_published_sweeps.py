@@ -10,7 +10,8 @@ from orchestrator.analysis.trials import collect
 from orchestrator.cli.sweep_checks import request_errors, setup_errors
 from orchestrator.config.compose import initialised
 from orchestrator.config.content_hashes import Versions
-from orchestrator.config.schema import SCHEMA, group_errors, key_errors, structure_errors, value_errors
+from orchestrator.config.key_checks import group_errors, key_errors, structure_errors, value_errors
+from orchestrator.config.schema import SCHEMA
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.schedule.cluster import Node, why_infeasible

@@ -3,16 +3,15 @@
 import pytest
 
 from orchestrator.cli.modes import MODES, TEMPLATES, WITHOUT_SWEEP
-from orchestrator.config.schema import (
-    AXES,
-    SCHEMA,
+from orchestrator.config.key_checks import (
     group_errors,
     key_errors,
     place_errors,
     structure_errors,
-    value_at,
     value_errors,
 )
+from orchestrator.config.schema import SCHEMA, value_at
+from orchestrator.config.settings import AXES
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.trackers.tracking import KINDS
 from sweeps.sweep import STANDARD_AXES

@@ -22,9 +22,10 @@ from orchestrator.config.habits import (
     without_dashes,
 )
 from orchestrator.config.hydra_private import one_line
+from orchestrator.config.key_checks import axis_value_errors, key_errors, structure_errors, value_errors
 from orchestrator.config.multirun import axes_of
 from orchestrator.config.overrides import rewritten
-from orchestrator.config.schema import SCHEMA, axis_value_errors, key_errors, structure_errors, value_errors
+from orchestrator.config.schema import SCHEMA
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",

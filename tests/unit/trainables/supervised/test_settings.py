@@ -28,8 +28,8 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
     [
         ({}, []),
         ({"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}, []),
-        ({"trainable": {"compile": "fast"}}, ["trainable.compile='fast'"]),
-        ({"trainable": {"precision": "fp61"}}, ["trainable.precision='fp61'"]),
+        ({"trainable": {"compile": "fast"}}, ["trainable.compile 'fast'"]),
+        ({"trainable": {"precision": "fp61"}}, ["trainable.precision 'fp61'"]),
         ({"trainable": {"cuda_graph": "on"}, "strategy": "ddp"}, []),
         ({"trainable": {"cuda_graph": "on"}, "strategy": "fsdp"}, ["strategy=fsdp needs trainable.cuda_graph=off"]),
         (HALVED | {"trainable": {"cuda_graph": "on"}}, ["tensor_parallel=2 needs trainable.cuda_graph=off"]),

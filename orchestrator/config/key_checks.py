@@ -1,0 +1,169 @@
+"""Checks of single keys: names, values, sections and lists, with what people mean by a wrong one."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.habits import explained, meant_in_section
+from orchestrator.config.kinds import KeyKind, Number, Structure, is_mapping, values_in
+from orchestrator.config.schema import GROUPS, OWN_SECTIONS, SCHEMA, SECTIONS, shipped_values, trainable_part, value_at
+from orchestrator.config.search_path import config_dir
+from orchestrator.config.settings import AXES
+from sweeps.axes import Axes, flat, is_not_finite, is_number, is_whole
+from sweeps.errors import nearest
+
+
+def _errors(kind: KeyKind, key: str, value: Any) -> Iterator[str]:
+    """Yield a line if the key may not have this value."""
+    yield from map(explained, kind.errors(key, value))
+
+
+def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for every value that should be a section or a list and is not; the rest cannot be read then."""
+    for section, keys in SECTIONS.items():
+        given = value_at(config, section)
+        if not is_mapping(given) and (section in config or section != "budget") and _is_in_section(config, section):
+            instead = meant_in_section(section, str(given))
+            hint = f": {instead}" if instead else ""
+            shown = "null" if given is None else repr(given)
+            yield f"{section} must be a section with {', '.join(keys)}, not {shown}{hint}"
+    for key, kind in SCHEMA.items():
+        if isinstance(kind, Structure) and _is_in_section(config, key):
+            yield from _errors(kind, key, value_at(config, key))
+    yield from name_errors(config)
+
+
+_NAMES = ("name", "_target_", "_check_", "_remarks_")
+
+
+def name_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each section or list in place of a name in the trainable's sections."""
+    # Names are looked up in tables before a trainable checks its own sections.
+    for section, values in trainable_part(config).items():
+        for key in _NAMES if is_mapping(values) else ():
+            if isinstance(values.get(key), Mapping | list):
+                yield f"{section}.{key} must be a name, not {values[key]!r:.100}"
+
+
+def value_errors(config: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
+    """Yield a line for every value of these keys that the schema does not allow, apart from sections and lists."""
+    for key in keys:
+        kind = SCHEMA[key]
+        if not isinstance(kind, Structure) and _is_in_section(config, key):
+            yield from _errors(kind, key, value_at(config, key))
+
+
+def _is_in_section(config: Mapping[str, Any], key: str) -> bool:
+    section = key.rpartition(".")[0]
+    return not section or is_mapping(value_at(config, section))
+
+
+_PLACES = frozenset(
+    ("dir", "local_results_dir", "metrics_file", "path", "prices", "python", "results_dir", "root")
+    + ("source_dir", "storage_path", "tokenizer", "with")
+)
+"""The last parts of keys that name files or folders."""
+
+
+def place_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each text with a zero byte, and each path that no file system can have."""
+    for key, value in flat(config):
+        texts = [text for text in (value if isinstance(value, list | tuple) else [value]) if isinstance(text, str)]
+        if any("\0" in text for text in texts):
+            yield f"{key} has a zero byte: {value!r:.60}"
+        elif isinstance(value, str) and key.rpartition(".")[2] in _PLACES and "://" not in value:
+            try:
+                Path(value).expanduser().stat()
+            except RuntimeError:
+                yield f"{key}={value!r:.60}: there is no such user"
+            except OSError as error:  # the path need not exist, here or at all
+                if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+                    yield f"{key}={value!r:.60}: {error.strerror}"
+
+
+def axis_value_errors(axes: Axes) -> Iterator[str]:
+    """Yield a line for every value on an axis that its key cannot have; null stands for a missing value."""
+    for axis, values in axes.items():
+        kind = AXES.get(axis) or SCHEMA.get(axis)
+        if kind and not isinstance(values, str):
+            for value in values:
+                several = values_in(value, every=axis == "seed") if isinstance(value, str) and axis in AXES else value
+                hint = f": write 'sweep.axes.{axis}=[{several}]'" if several != value else ""
+                for line in _errors(kind, axis, value) if value is not None else ():
+                    yield line.partition(": write ")[0] + hint if hint else line
+
+
+def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for every key that the schema does not have."""
+    known = [*OWN_SECTIONS, "budget", *(folder.name for folder in config_dir().iterdir() if folder.is_dir())]
+    for section in config:
+        # The user's own trainable may have any section, so that only a likely misspelling is an error.
+        if section not in known and (meant := nearest(str(section), known)):
+            yield f"there is no section {section!r}{meant}"
+    for section, keys in SECTIONS.items():
+        given = value_at(config, section)
+        for key in given if isinstance(given, Mapping) else ():
+            if key not in keys:
+                yield f"there is no key {section}.{key}{nearest(str(key), keys)}"
+
+
+_OF_COUNTS = ("model", "data")
+"""Groups in which whole numbers count things (channels, images, pixels); elsewhere they may be rates."""
+
+BOUNDS: Mapping[str, Number] = {
+    **dict.fromkeys(("optimizer.momentum", "optimizer.betas", "optimizer.rho"), Number(at_least=0, below=1)),
+    **dict.fromkeys(("optimizer.eps", "optimizer.weight_decay"), Number(at_least=0)),
+    **dict.fromkeys(("optimizer.trust_coefficient", "schedule.gamma"), Number(above=0)),
+    **dict.fromkeys(("schedule.initial", "schedule.final"), Number(at_least=0)),
+    **dict.fromkeys(("schedule.warmup", "schedule.decay", "model.dropout"), Number(at_least=0, below=1)),
+}
+"""Ranges of numbers (and of each in a list) of shipped optimizers and schedules; outside them training cannot work."""
+
+
+def group_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each value of another type or size than in the shipped model, data set, optimizer or schedule.
+
+    The user's own models and optimizers are not checked: what they accept is not known here.
+    """
+    for key, value in flat(trainable_part(config)):
+        if is_not_finite(value) and key not in SCHEMA:
+            yield f"{key} must be a finite number, not {value!r}"
+    for group in GROUPS:
+        given = config.get(group)
+        if not isinstance(given, Mapping):
+            continue
+        # The shipped file declares the types of its keys by their values.
+        shipped = shipped_values(group, str(given.get("name")))
+        for key, value in ((key, value) for key, value in flat(given) if value is not None):
+            if kind := _wanted(shipped, key, value, counts=group in _OF_COUNTS):
+                yield f"{group}.{key} must be {kind}, not {value!r}"
+            elif key in shipped and (bounds := BOUNDS.get(f"{group}.{key}")):
+                values = value if isinstance(value, list) else [value]
+                if not all(map(bounds.admits, values)):
+                    form = "a list of numbers, each " if isinstance(value, list) else ""
+                    yield f"{group}.{key} must be {form}{bounds.form}, not {value!r}"
+        if shipped.get("nesterov") is False and given.get("nesterov") is True and given.get("momentum") == 0:
+            yield f"{group}.nesterov=true needs a momentum, but {group}.momentum=0"
+        for key in ("root", "path", "tokenizer") if group == "data" else ():
+            if not isinstance(place := given.get(key), str | None):
+                yield f"data.{key} must be text, not {place!r}"
+
+
+def _wanted(shipped: Mapping[str, Any], key: str, given: Any, *, counts: bool) -> str:
+    """Return the expected kind of value; empty if the given one may be right."""
+    inside = [name.removeprefix(f"{key}.").partition(".")[0] for name in shipped if name.startswith(f"{key}.")]
+    default = shipped.get(key)
+    if inside:
+        return f"a section with {', '.join(dict.fromkeys(inside))}"
+    if isinstance(default, bool):
+        return "" if isinstance(given, bool) else "true or false"
+    if isinstance(default, list):
+        return "" if isinstance(given, list) else "a list"
+    if counts and is_whole(default):
+        # Padding and the like may be 0, and their shipped value says so.
+        least = min(default, 1)
+        return "" if is_whole(given) and given >= least else f"a whole number of at least {least}"
+    return "a number" if is_number(default) and not is_number(given) else ""
