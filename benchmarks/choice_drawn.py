@@ -80,16 +80,16 @@ def truth() -> Truth:
     )
 
 
-def likeliest(found: Choice) -> int:
+def likeliest(choice: Choice) -> int:
     """Return the most probable of the eligible cells within TIE of the least."""
-    level = np.where(found.passes, found.log_objective.point, np.inf)
-    return int(np.where(level <= level.min() + np.log1p(TIE), found.p_best, -1.0).argmax())
+    level = np.where(choice.passes, choice.log_objective.point, np.inf)
+    return int(np.where(level <= level.min() + np.log1p(TIE), choice.p_best, -1.0).argmax())
 
 
 def chosen(contest: Contest) -> Mapping[str, tuple[int, Choice]]:
     """Return the cell that this way of choosing selects."""
     pooled, alone = (
-        choose(each, np.random.default_rng(0), DRAWS) for each in (contest, replace(contest, likeness=None))
+        choose(likened, np.random.default_rng(0), DRAWS) for likened in (contest, replace(contest, likeness=None))
     )
     assert pooled.favourite is not None and alone.favourite is not None  # the baseline is within its own margin
     return {
@@ -118,7 +118,7 @@ def main() -> None:
     arguments.add_argument("--grids", type=int, default=1000)
     given = arguments.parse_args()
     known = truth()
-    found: dict[str, Any] = {}
+    figures_of: dict[str, Any] = {}
     for margin in (0.01, 0.02):
         regret, short = known.figures(margin)
         for seeds in (3, 5, 10):
@@ -127,8 +127,10 @@ def main() -> None:
                 for way, (row, choice) in chosen(known.drawn(seeds, margin, chance)).items():
                     told = (choice.p_best[row], choice.p_within[row])
                     rows.setdefault(way, []).append((regret[row], short[row], short[row] <= margin, *told))
-            found[f"margin {margin:g}, {seeds} seeds"] = {way: summed_up(np.array(each)) for way, each in rows.items()}
-    tell({**machine(), "grids": given.grids, **found}, given.json)
+            figures_of[f"margin {margin:g}, {seeds} seeds"] = {
+                way: summed_up(np.array(outcomes)) for way, outcomes in rows.items()
+            }
+    tell({**machine(), "grids": given.grids, **figures_of}, given.json)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,10 @@ Accuracies = Mapping[tuple[int, str], Sequence[float]]
 
 def accuracies_of_thirty_seeds() -> dict[tuple[int, str], list[float]]:
     """Return the accuracies in the order of their seeds."""
-    found: dict[tuple[int, str], list[float]] = {}
+    accuracies: dict[tuple[int, str], list[float]] = {}
     with (RESULTS / "accuracies.csv").open() as file:
         for row in csv.DictReader(file):
-            found.setdefault((int(row["global_batch_size"]), row["lr_rule"]), []).append(float(row["val_accuracy"]))
-    return found
+            accuracies.setdefault((int(row["global_batch_size"]), row["lr_rule"]), []).append(
+                float(row["val_accuracy"])
+            )
+    return accuracies

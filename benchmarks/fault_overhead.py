@@ -83,7 +83,9 @@ def append_ratio(folder: Path) -> Append:
                 spent[which].append(seconds(acts[which]))
                 cpu[which].append(time.thread_time() - before)
     os.close(bare)
-    blocks = [[statistics.median(each[at : at + ROUNDS]) for each in spent] for at in range(0, BLOCKS * ROUNDS, ROUNDS)]
+    blocks = [
+        [statistics.median(times[at : at + ROUNDS]) for times in spent] for at in range(0, BLOCKS * ROUNDS, ROUNDS)
+    ]
     bare_s, append_s = map(statistics.median, spent)
     return Append(
         bare_s=bare_s,
@@ -104,15 +106,15 @@ def trial_cost(root: Path) -> float:
     with Journal.open(folder.journal) as journal:
         session = Session(folder, journal, display, Interrupt(), retries=1, secrets=secrets)
         for number in range(ROUNDS // 4):
-            each = trial(f"t{number}", "quick", optimizer={"name": "sgd", "lr": 0.1}, model={"name": "small_cnn"})
+            spec = trial(f"t{number}", "quick", optimizer={"name": "sgd", "lr": 0.1}, model={"name": "small_cnn"})
             outcome = TrialOutcome(wall_s=TRIAL_S, metrics={f"m{i}": 0.5 for i in range(20)})
 
-            def whole(each: Any = each, outcome: TrialOutcome = outcome) -> None:
-                session.started(each)
-                with RunningTrial(each, session, Settings(hang_s=1800)) as running:
+            def whole(planned: Any = spec, outcome: TrialOutcome = outcome) -> None:
+                session.started(planned)
+                with RunningTrial(planned, session, Settings(hang_s=1800)) as running:
                     for epoch in range(ROWS):
                         running.emit({"epoch": epoch, "loss": 0.5, "val_accuracy": 0.5})
-                session.finished(each, outcome)
+                session.finished(planned, outcome)
 
             costs.append(seconds(whole))
     return statistics.median(costs)
@@ -122,11 +124,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", help="a folder on the disk to measure")
     with tempfile.TemporaryDirectory(dir=parser.parse_args().folder) as folder:
-        found = append_ratio(Path(folder))
-        print(f"write+fsync of {found.size} bytes {1e3 * found.bare_s:.3f} ms,", end=" ")
-        print(f"journal append {1e3 * found.append_s:.3f} ms, {1e6 * found.cpu_s:.1f} us of it own CPU:", end=" ")
-        spread = f"{found.ratios[0]:.2f} to {found.ratios[-1]:.2f} in {BLOCKS} blocks"
-        print(f"{found.append_s / found.bare_s:.2f} times, {spread} (wanted: at most 1.2)")
+        append = append_ratio(Path(folder))
+        print(f"write+fsync of {append.size} bytes {1e3 * append.bare_s:.3f} ms,", end=" ")
+        print(f"journal append {1e3 * append.append_s:.3f} ms, {1e6 * append.cpu_s:.1f} us of it own CPU:", end=" ")
+        spread = f"{append.ratios[0]:.2f} to {append.ratios[-1]:.2f} in {BLOCKS} blocks"
+        print(f"{append.append_s / append.bare_s:.2f} times, {spread} (wanted: at most 1.2)")
         cost = trial_cost(Path(folder))
         print(
             f"a trial with {ROWS} rows costs its driver {1e3 * cost:.2f} ms: {100 * cost / TRIAL_S:.2f}% of a trial",

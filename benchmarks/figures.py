@@ -23,18 +23,18 @@ def machine(device: str = "cpu") -> dict[str, Any]:
 
 def _versions(*names: str) -> dict[str, str]:
     """Return the versions of those packages that are installed."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def tell(figures: Mapping[str, Any], out: Path | None, *, long: str = "") -> None:
     """Print the figures as JSON, without those under `long`, and write all of them to the file, if there is one."""
-    print(json.dumps({name: each for name, each in figures.items() if name != long}, indent=2))
+    print(json.dumps({name: figure for name, figure in figures.items() if name != long}, indent=2))
     if out:
         out.write_text(json.dumps(figures, indent=2) + "\n")
 

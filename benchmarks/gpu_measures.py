@@ -89,18 +89,18 @@ def recipe(epochs: int, batch: int, lr: float, model: str = "resnet9") -> Callab
             "schedule": {"name": "onecycle", "peak": 0.2, "initial": 0.0},
             "budget": {"epochs": 2 if host.tiny else epochs},
         }
-        ranks, found = Ranks(1, host.device), []
+        ranks, trials = Ranks(1, host.device), []
         try:
             for seed in range(3):
                 answer = host.trial(ranks, shares=(16 if host.tiny else batch,), lr=lr, seed=seed, config=config)
-                found.append(figures(answer) | {"seed": seed} | _after_compilation(answer))
+                trials.append(figures(answer) | {"seed": seed} | _after_compilation(answer))
         finally:
             ranks.close()
-        done = [each for each in found if each["status"] == "ok"]
+        done = [trial for trial in trials if trial["status"] == "ok"]
         return {
-            "trials": found,
-            "accuracy": _mean([each["accuracy"] for each in done]),
-            "train_s_after_compilation": _mean([each["train_s_after_compilation"] for each in done]),
+            "trials": trials,
+            "accuracy": _mean([trial["accuracy"] for trial in done]),
+            "train_s_after_compilation": _mean([trial["train_s_after_compilation"] for trial in done]),
             "wanted": {"accuracy": 0.905, "train_s_after_compilation": 10.0},
         }
 
@@ -189,7 +189,7 @@ def inputs(gpus: int, batch: int) -> Callable[[Host], dict[str, Any]]:
                 row[name] = figures(host.trial(ranks, count=gpus, shares=shares, lr=0.1, config=config))
             finally:
                 ranks.close()
-        speeds = {name: each["samples_per_s"] for name, each in row.items() if each["status"] == "ok"}
+        speeds = {name: trial["samples_per_s"] for name, trial in row.items() if trial["status"] == "ok"}
         return row | {"resident_over": {name: speeds["resident"] / speed for name, speed in speeds.items()}}
 
     return measure
@@ -229,7 +229,7 @@ SLOWED = "studies.slow_down:train"
 def unequal(host: Host) -> dict[str, Any]:
     """Slow one rank to half its speed; compare equal and proportional shares with the sum of the speeds."""
     ranks, share = Ranks(2, host.device), 16 if host.tiny else 1024
-    found: list[dict[str, Any]] = []
+    rounds: list[dict[str, Any]] = []
     config = {
         "model": {"name": _model(host, "resnet18")},
         "optimizer": SCRIPT,
@@ -254,21 +254,21 @@ def unequal(host: Host) -> dict[str, Any]:
                 )
                 for slow in (1, 0)  # the second process is the slow one: alone it is a separate rank 0
             ]
-            alone = [answer["metrics"]["samples_per_s"] for answer in ranks.call(run, *[(each,) for each in apart])]
+            alone = [answer["metrics"]["samples_per_s"] for answer in ranks.call(run, *[(single,) for single in apart])]
             pair = {
                 name: host.trial(
                     ranks, count=2, trainable=SLOWED, shares=(share, share), strategy=name, config=settings(1)
                 )["metrics"]
                 for name in ("ddp", "ddp_unequal")
             }
-            found.append(
+            rounds.append(
                 {"apart": alone, "shares": pair["ddp_unequal"]["shares"]}
                 | {name: metrics["samples_per_s"] / sum(alone) for name, metrics in pair.items()}
             )
     finally:
         ranks.close()
-    medians = {name: median(each[name] for each in found) for name in ("ddp", "ddp_unequal")}
-    return {"of_the_sum_of_speeds": medians, "rounds": found, "wanted": {"ddp_unequal": 0.9, "ddp": "about 0.67"}}
+    medians = {name: median(speeds_of_round[name] for speeds_of_round in rounds) for name in ("ddp", "ddp_unequal")}
+    return {"of_the_sum_of_speeds": medians, "rounds": rounds, "wanted": {"ddp_unequal": 0.9, "ddp": "about 0.67"}}
 
 
 WAITING_HOST = (

@@ -106,12 +106,12 @@ def main() -> None:
     if unknown := set(given.only or ()) - known:
         parser.error(f"there is no row {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
     started, host = time.monotonic(), _host(given)
-    found = json.loads(given.out.read_text()) if given.out.exists() else {"rows": {}}
-    found["about"] = about(host.device)
+    session = json.loads(given.out.read_text()) if given.out.exists() else {"rows": {}}
+    session["about"] = about(host.device)
     for row in rows():
         if given.only and row.name not in given.only and row.group not in given.only:
             continue
-        done = row.name in found["rows"] and found["rows"][row.name].get("status") != "failed"
+        done = row.name in session["rows"] and session["rows"][row.name].get("status") != "failed"
         if done and not given.again:
             continue
         left_s = given.limit_s - (time.monotonic() - started)
@@ -119,8 +119,8 @@ def main() -> None:
             why = f"needs {row.gpus} GPUs" if row.gpus > host.gpus else f"{left_s:.0f} s are left"
             print(f"{row.name}: left out ({why})", flush=True)
             continue
-        found["rows"][row.name] = _measured(row, host)
-        given.out.write_text(json.dumps(found, indent=2, default=str) + "\n")
+        session["rows"][row.name] = _measured(row, host)
+        given.out.write_text(json.dumps(session, indent=2, default=str) + "\n")
 
 
 def _measured(row: Row, host: Host) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Ranks(Processes):
     def __init__(self, count: int, device: str) -> None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         own = visible.split(",") if visible else [str(gpu) for gpu in range(count)]
-        super().__init__(count, [{"CUDA_VISIBLE_DEVICES": each if device == "cuda" else ""} for each in own[:count]])
+        super().__init__(count, [{"CUDA_VISIBLE_DEVICES": gpu if device == "cuda" else ""} for gpu in own[:count]])
 
 
 def plain(text: str, device: str) -> list[float]:
@@ -118,7 +118,7 @@ def measured(case: Case, ranks: Ranks, count: int, given: argparse.Namespace) ->
     """Return the trial's figures; `status` and `note` say how it ended."""
     meeting = rendezvous() if count > 1 else None
     answers = ranks.call(run, *[(asked(case, rank, count, given, meeting),) for rank in range(count)])
-    answer = next((each for each in answers if each["status"] != "ok"), answers[0])
+    answer = next((rank_answer for rank_answer in answers if rank_answer["status"] != "ok"), answers[0])
     metrics = answer["metrics"]
     if answer["status"] != "ok":
         return {key: answer[key] for key in ("status", "note", "trace", "provenance")}

@@ -71,8 +71,8 @@ class Switch:
         optimizers._global_optimizer_post_hooks.clear()
         if on:
             optimizers._global_optimizer_post_hooks.update(self._steps)
-        for (owner, name), each in zip(CHANGED, self._with if on else self._without, strict=True):
-            setattr(owner, name, each)
+        for (owner, name), function in zip(CHANGED, self._with if on else self._without, strict=True):
+            setattr(owner, name, function)
 
     def counts_another_training(self) -> None:
         """Begin anew, as in another process."""
@@ -138,8 +138,8 @@ def added(with_hook: list[float], without: list[float]) -> dict[str, Any]:
     difference = interval([a - b for a, b in zip(with_hook, without, strict=True)])
     return {
         "step_us": round(1e6 * step_s, 2),
-        "added_us": [round(1e6 * each, 2) for each in difference],
-        "share": [round(each / step_s, 5) for each in difference],
+        "added_us": [round(1e6 * seconds, 2) for seconds in difference],
+        "share": [round(seconds / step_s, 5) for seconds in difference],
         "of_the_fastest_us": round(1e6 * (min(with_hook) - min(without)), 2),
     }
 
@@ -155,14 +155,14 @@ def measure(case: str, switch: Switch, given: argparse.Namespace) -> dict[str, A
     timed(steps, 50, wait)
     count = max(20, round(given.slice_s / timed(steps, 50, wait)[0]))
     switch.counts_another_training()
-    found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    times: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for number in range(given.rounds + 1):
         for on in random.Random(number).sample([True, False], 2):
             switch.turn(on)
             taken = timed(steps, count, wait)
             if number:  # the first round warms up
-                found[on].append(taken)
-    walls, cpus = ([[each[part] for each in found[on]] for on in (True, False)] for part in (0, 1))
+                times[on].append(taken)
+    walls, cpus = ([[pair[part] for pair in times[on]] for on in (True, False)] for part in (0, 1))
     counted = switch.training.counts.whole.steps
     assert counted == count * (given.rounds + 1), f"{counted} steps of {count * (given.rounds + 1)} were counted"
     return {"case": CASES[case], "depth": depth, "slice_steps": count, **added(*walls), "cpu": added(*cpus)}

@@ -79,25 +79,25 @@ def trained_per_s(processes: Processes, kind: str, given: dict[str, Any]) -> flo
 def measure(given: dict[str, Any], rounds: int) -> dict[str, Any]:
     """Measure both speeds of every kind, in turns."""
     processes, ranks = Processes(given["ranks"]), given["ranks"]
-    found: dict[str, dict[str, list[float]]] = {kind: {"fed": [], "trained": []} for kind in KINDS}
+    measured: dict[str, dict[str, list[float]]] = {kind: {"fed": [], "trained": []} for kind in KINDS}
     try:
         for _ in range(rounds):
             for kind in KINDS:
                 meet = rendezvous() if ranks > 1 else None
                 fed = processes.call(fed_per_s, *((rank, kind, given, meet) for rank in range(ranks)))
-                found[kind]["fed"].append(fed[0])
-                found[kind]["trained"].append(trained_per_s(processes, kind, given))
+                measured[kind]["fed"].append(fed[0])
+                measured[kind]["trained"].append(trained_per_s(processes, kind, given))
     finally:
         processes.close()
-    speeds = {kind: {what: median(each) for what, each in rates.items()} for kind, rates in found.items()}
+    speeds = {kind: {what: median(values) for what, values in rates.items()} for kind, rates in measured.items()}
     return {
         "ranks": ranks,
         "samples_per_s": speeds,
         "resident_over": {
-            kind: {what: speeds["resident"][what] / speed for what, speed in each.items()}
-            for kind, each in speeds.items()
+            kind: {what: speeds["resident"][what] / speed for what, speed in kind_speeds.items()}
+            for kind, kind_speeds in speeds.items()
         },
-        "rounds": found,
+        "rounds": measured,
     }
 
 
@@ -127,10 +127,12 @@ def main() -> None:
     asked = parser.parse_args()
     given = {"images": asked.images, "batch": asked.batch, "workers": asked.workers}
     rows = [measure(given | {"ranks": ranks}, asked.rounds) for ranks in (1, 2)]
-    each = rows[0]["samples_per_s"]["loader"]["fed"] / max(1, asked.workers)
-    needed = {name: round(speed / each, 1) for name, speed in GPU_SPEEDS.items()}
+    worker_speed = rows[0]["samples_per_s"]["loader"]["fed"] / max(1, asked.workers)
+    needed = {name: round(speed / worker_speed, 1) for name, speed in GPU_SPEEDS.items()}
     print(table(rows))
-    print(f"a worker here loads {each:,.0f} images/s; to feed one H200 it would take, of such workers: {needed}")
+    print(
+        f"a worker here loads {worker_speed:,.0f} images/s; to feed one H200 it would take, of such workers: {needed}"
+    )
     tell({**machine(), "given": given, "rows": rows, "workers_for_one_gpu": needed}, asked.out, long="rows")
 
 

@@ -46,8 +46,8 @@ def paces(asked: Asked, where: list[set[int]], one_thread: list[bool], slices: i
 
 def faster(means: np.ndarray, chosen: np.ndarray) -> list[float]:
     """Return the speed ratio of the chosen processes to the others, with its 95% interval."""
-    found = ratio(np.exp(means[chosen]), np.exp(means[~chosen]), paired=False)
-    return [float(found.point), float(found.lo), float(found.hi)]
+    speedup = ratio(np.exp(means[chosen]), np.exp(means[~chosen]), paired=False)
+    return [float(speedup.point), float(speedup.lo), float(speedup.hi)]
 
 
 def main() -> None:
@@ -61,8 +61,8 @@ def main() -> None:
     given = parser.parse_args()
     where = places(given.processes)
     one_thread = [number % 4 >= 2 for number in range(given.processes)]
-    found = paces(Asked(device=given.device, batch=given.batch), where, one_thread, given.slices)
-    logs = np.log(found)
+    step_rates = paces(Asked(device=given.device, batch=given.batch), where, one_thread, given.slices)
+    logs = np.log(step_rates)
     means, is_held = logs.mean(axis=1), np.array([len(cores) == 1 for cores in where])
     drift = logs.mean(axis=0)
     figures = {
@@ -74,7 +74,7 @@ def main() -> None:
         "one_thread_over_two": faster(means, np.array(one_thread)),
         "one_thread": one_thread,
         "cores": [sorted(cores) if len(cores) == 1 else None for cores in where],
-        "steps_per_s": found.tolist(),
+        "steps_per_s": step_rates.tolist(),
         "batch": given.batch,
     }
     tell(figures | machine(given.device), given.out, long="steps_per_s")

@@ -206,7 +206,7 @@ def main() -> None:
             if not given.no_hand and "tokens_per_s" in row["ours"]:
                 row["by_hand"].append(by_hand(case, given.device, given.window_s))
                 isolation.leave()
-                row["ratio"] = row["ours"]["tokens_per_s"] / mean(each["tokens_per_s"] for each in row["by_hand"])
+                row["ratio"] = row["ours"]["tokens_per_s"] / mean(run["tokens_per_s"] for run in row["by_hand"])
             rows.append(row)
             print(json.dumps(row), flush=True)
             if given.out:

@@ -85,15 +85,15 @@ def measure(model: dict[str, Any], batch: int, rounds: int, slice_s: float) -> d
     trial = trial_of(model, batch)
     steps = {"ours": trial.loop.step, "bare": bare(trial, model, batch)}
     counts = {name: max(5, round(slice_s / step_s(step, 20))) for name, step in steps.items()}
-    found: dict[str, list[float]] = {name: [] for name in steps}
+    times: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds):
         for name in random.Random(number).sample(list(steps), len(steps)):
-            found[name].append(step_s(steps[name], counts[name]))
-    whole = ratio(np.array(found["bare"]), np.array(found["ours"]), paired=True)
+            times[name].append(step_s(steps[name], counts[name]))
+    whole = ratio(np.array(times["bare"]), np.array(times["ours"]), paired=True)
     return {
         "bare_over_ours": [float(whole.point), float(whole.lo), float(whole.hi)],
-        "of_the_fastest": min(found["bare"]) / min(found["ours"]),
-        "least_step_us": {name: 1e6 * min(each) for name, each in found.items()},
+        "of_the_fastest": min(times["bare"]) / min(times["ours"]),
+        "least_step_us": {name: 1e6 * min(seconds) for name, seconds in times.items()},
     }
 
 

@@ -40,14 +40,14 @@ def stay(record: TrialRecord) -> ScheduledTrial:
 
 def parts(stays: Iterable[ScheduledTrial], apart_s: float) -> list[list[ScheduledTrial]]:
     """Split the trials where nothing ran for longer than `apart_s`."""
-    found: list[list[ScheduledTrial]] = []
+    groups: list[list[ScheduledTrial]] = []
     until = -math.inf
-    for each in sorted(stays, key=lambda one: one.start_s):
-        if each.start_s > until + apart_s:
-            found.append([])
-        found[-1].append(each)
-        until = max(until, each.end_s)
-    return found
+    for stay in sorted(stays, key=lambda one: one.start_s):
+        if stay.start_s > until + apart_s:
+            groups.append([])
+        groups[-1].append(stay)
+        until = max(until, stay.end_s)
+    return groups
 
 
 def occupancy(stays: Sequence[ScheduledTrial], gpus: float) -> dict[str, Any]:
@@ -73,9 +73,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     records = replay(given.journal).records
-    ends = [checked_record(each.value)[0] for each in records if each.kind == Kind.FINISHED]
+    ends = [checked_record(record.value)[0] for record in records if record.kind == Kind.FINISHED]
     stays = [stay(end) for end in ends if end]
-    gpus = given.gpus or max(each.gpus for each in stays)
+    gpus = given.gpus or max(stay.gpus for stay in stays)
     told = [occupancy(part, gpus) for part in parts(stays, given.apart_s)]
     tell({"parts": told, "wanted": {"idle_share": 0.1}}, given.out)
 

@@ -38,15 +38,15 @@ def main() -> int:
     """Run both sweeps, print and write the results; return 1 if some are missing."""
     given = arguments()
     began_s = time.monotonic()
-    found: dict[str, Any] = {}
+    sweeps: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for way in ("command", "function"):
             left_s = given.limit_s - (time.monotonic() - began_s)
-            found[way] = swept(way, Path(folder) / way, given, left_s) if left_s > 0 else {"missing": ["no time left"]}
-            found["seconds"] = round(time.monotonic() - began_s, 1)
-            given.out.write_text(json.dumps(found, indent=1))
-    print(json.dumps(found, indent=1))
-    return 1 if any(found[way]["missing"] for way in ("command", "function")) else 0
+            sweeps[way] = swept(way, Path(folder) / way, given, left_s) if left_s > 0 else {"missing": ["no time left"]}
+            sweeps["seconds"] = round(time.monotonic() - began_s, 1)
+            given.out.write_text(json.dumps(sweeps, indent=1))
+    print(json.dumps(sweeps, indent=1))
+    return 1 if any(sweeps[way]["missing"] for way in ("command", "function")) else 0
 
 
 def arguments() -> argparse.Namespace:
@@ -121,11 +121,11 @@ def table(folder: Path) -> list[dict[str, Any]]:
 def missing(way: str, rows: Sequence[Mapping[str, Any]], given: argparse.Namespace) -> Iterator[str]:
     """Return the expected results that are not in the table."""
     for gpus in (1, given.gpus):
-        found = [row for row in rows if row["gpus"] == gpus and row["device_batch_size"] == 32]
-        if len(found) != 1 or found[0]["status"] != "ok":
-            yield f"{way}: the trial on {gpus} GPUs is not ok: {found}"
+        trials = [row for row in rows if row["gpus"] == gpus and row["device_batch_size"] == 32]
+        if len(trials) != 1 or trials[0]["status"] != "ok":
+            yield f"{way}: the trial on {gpus} GPUs is not ok: {trials}"
             continue
-        (row,) = found
+        (row,) = trials
         if not (row["samples_per_s"] or 0) > 0 or not (row["accuracy"] or 0) > 0.5:
             yield f"{way}: no throughput, or nothing learnt, on {gpus} GPUs: {row}"
         if row["ranks"] != (1 if way == "command" else gpus):

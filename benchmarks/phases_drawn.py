@@ -52,12 +52,12 @@ def drawn(timed: Ends, accuracies: Accuracies, seeds: Sequence[int], chance: ran
     return grid
 
 
-def probes(found: Sequence[Mapping[str, Any]], chance: random.Random) -> dict[str, Mapping[str, Any]]:
+def probes(values: Sequence[Mapping[str, Any]], chance: random.Random) -> dict[str, Mapping[str, Any]]:
     """Return probes from their speeds, each multiplied by a random factor."""
-    off = [(each, chance.lognormvariate(0, PROBE_ERROR)) for each in found]
+    off = [(value, chance.lognormvariate(0, PROBE_ERROR)) for value in values]
     return {
-        each["speed"]: {**each, "samples_per_s": each["samples_per_s"] * by, "epoch_s": each["epoch_s"] / by}
-        for each, by in off
+        value["speed"]: {**value, "samples_per_s": value["samples_per_s"] * by, "epoch_s": value["epoch_s"] / by}
+        for value, by in off
     }
 
 
@@ -95,7 +95,7 @@ def compared(
     part = played(request, planned, whole, probed)
     answers = [recommended(request, ends) for ends in (list(whole.values()), part)]
     cells = {end.cell_id: (end.gpus, training(end.axes)) for end in whole.values()}
-    spent = hours(part) + sum(each["gpus"] * each["wall_s"] for each in probed.values()) / 3600
+    spent = hours(part) + sum(value["gpus"] * value["wall_s"] for value in probed.values()) / 3600
     least = min(seconds for seconds, short in true.values() if short <= request.settings.report.margin)
     return {
         "same": len({cells[answer.cell_id] for answer in answers}) == 1,
@@ -108,13 +108,16 @@ def compared(
 
 def summed_up(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     likely = [row["same"] for row in rows if row["full_p_best"] > 0.5]
-    each = enumerate(("full", "phases"))
+    positions = enumerate(("full", "phases"))
     return {
         "grids": len(rows),
         "same": sum(row["same"] for row in rows),
         "same_where_full_is_likelier_than_half": [sum(likely), len(likely)],
         "share": about([row["share"] for row in rows]),
-        **{name: {what: about([row[what][at] for row in rows]) for what in ("behind", "short")} for at, name in each},
+        **{
+            name: {what: about([row[what][at] for row in rows]) for what in ("behind", "short")}
+            for at, name in positions
+        },
     }
 
 
@@ -130,13 +133,13 @@ def main() -> None:
     given = arguments.parse_args()
     case, accuracies = question_of([*WORDS, *given.words]), accuracies_of_thirty_seeds()
     grids = [ends_of(folder, case[1]) for folder in given.full or [KEPT / "full"]]
-    found = [each.value for each in replay(given.phased / "journal.jsonl").records if each.kind == Kind.PROBED]
+    probed = [record.value for record in replay(given.phased / "journal.jsonl").records if record.kind == Kind.PROBED]
     true, seeds = truth(grids, accuracies), range(len(accuracies[REFERENCE, "none"]))
     rows = []
     for number in range(given.grids):
         chance = random.Random(number)
         whole = drawn(chance.choice(grids), accuracies, chance.sample(seeds, SEEDS), chance)
-        rows.append(compared(case, whole, probes(found, chance), true))
+        rows.append(compared(case, whole, probes(probed, chance), true))
     tell({**machine(), **summed_up(rows), "rows": rows}, given.json, long="rows")
 
 

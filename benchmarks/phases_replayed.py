@@ -52,8 +52,8 @@ def key(axes: Mapping[str, Any]) -> str:
 
 def ends_of(folder: Path, planned: Sequence[TrialSpec]) -> dict[str, TrialRecord]:
     """Return the results by their axes, with all timings valid and in the current format."""
-    found = {key(each.axes): each for each in History(replay(folder / "journal.jsonl").records).all_rows.values()}
-    ends = ((trial, found[key(trial.axes)]) for trial in planned)
+    rows = {key(row.axes): row for row in History(replay(folder / "journal.jsonl").records).all_rows.values()}
+    ends = ((trial, rows[key(trial.axes)]) for trial in planned)
     return {
         key(trial.axes): dataclasses.replace(undisturbed(end), trial_id=trial.trial_id, cell_id=trial.cell_id)
         for trial, end in ends
@@ -105,27 +105,27 @@ def main() -> None:
     given = arguments.parse_args()
     request, planned = question_of(given.words)
     records = replay(given.phased / "journal.jsonl").records
-    probed = {each.value["speed"]: each.value for each in records if each.kind == Kind.PROBED}
-    real = [undisturbed(each) for each in History(records).all_rows.values()]
+    probed = {record.value["speed"]: record.value for record in records if record.kind == Kind.PROBED}
+    real = [undisturbed(row) for row in History(records).all_rows.values()]
     grids = [ends_of(folder, planned) for folder in given.full]
     pooled = [
         dataclasses.replace(end, seed=end.seed + 1000 * at) for at, grid in enumerate(grids) for end in grid.values()
     ]
     _, cells, _ = collect(request, pooled)
     level = dict(zip(cells["cell_id"], 1 / cells["samples_per_s"], strict=True))
-    probing_h = sum(each["gpus"] * each["wall_s"] for each in probed.values()) / 3600
+    probing_h = sum(value["gpus"] * value["wall_s"] for value in probed.values()) / 3600
     rows = []
     for folder, grid in zip(given.full, grids, strict=True):
         whole, part = list(grid.values()), played(request, planned, grid, probed)
-        best, found = recommended(request, whole), recommended(request, part)
+        best, phased = recommended(request, whole), recommended(request, part)
         rows.append(
             {
                 "grid": folder.parent.name if folder.name == request.sweep.name else folder.name,
                 "full": best.name,
                 "full_p_best": best.p_best,
-                "phases": found.name,
-                "phases_p_best": found.p_best,
-                "regret": level[found.cell_id] / level[best.cell_id] - 1,
+                "phases": phased.name,
+                "phases_p_best": phased.p_best,
+                "regret": level[phased.cell_id] / level[best.cell_id] - 1,
                 "trials": [len(whole), len(part)],
                 "gpu_hours": [hours(whole), hours(part) + probing_h],
                 "share": (hours(part) + probing_h) / hours(whole),

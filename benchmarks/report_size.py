@@ -82,9 +82,9 @@ def main() -> None:
         folder = ResultsFolder(Path(root) / "results")
         write(folder, trials, epochs)
         with stage("collect"):
-            found = read_results(folder)
-            curves, problems = curves_frame(folder, found.history.rows)
-            frames = collect(list(found.history.rows.values()), scaling="weak", reference_batch_size=32)
+            results = read_results(folder)
+            curves, problems = curves_frame(folder, results.history.rows)
+            frames = collect(list(results.history.rows.values()), scaling="weak", reference_batch_size=32)
         collected_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         with stage("tables"):
             write_tables(folder, *frames)
@@ -95,7 +95,7 @@ def main() -> None:
                 SweepEnd(folder=folder, trials=trials_frame, cells=cells, recommendation=decision, curves=curves)
             )
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        assert len(curves) == trials * epochs and not problems and not found.problems
+        assert len(curves) == trials * epochs and not problems and not results.problems
         told = {
             "trials": trials,
             "rows": len(curves),

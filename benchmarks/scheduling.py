@@ -61,18 +61,18 @@ def fifo(trials: Sequence[TrialSpec], takes: Seconds, gpus: int) -> tuple[float,
     """Return the makespan of Tune's order, and how many gangs spanned nodes although one would have fitted."""
     free = [GPUS_A_NODE] * (gpus // GPUS_A_NODE)
     queues: dict[int, deque[tuple[int, TrialSpec]]] = {}
-    for number, each in enumerate(trials):
-        queues.setdefault(each.gang.ranks, deque()).append((number, each))
+    for number, spec in enumerate(trials):
+        queues.setdefault(spec.gang.ranks, deque()).append((number, spec))
     ends: list[tuple[float, int, list[tuple[int, int]]]] = []
     now_s, torn = 0.0, 0
     while ends or any(queues.values()):
         while fitting := [queue[0] for size, queue in queues.items() if queue and size <= sum(free)]:
-            number, each = min(fitting, key=lambda entry: entry[0])
-            ranks = each.gang.ranks
+            number, spec = min(fitting, key=lambda entry: entry[0])
+            ranks = spec.gang.ranks
             queues[ranks].popleft()
             held = packed(free, ranks)
             torn += len(held) > 1
-            heapq.heappush(ends, (now_s + takes[each.trial_id], number, held))
+            heapq.heappush(ends, (now_s + takes[spec.trial_id], number, held))
         now_s, _, held = heapq.heappop(ends)
         for node, count in held:
             free[node] += count
@@ -111,9 +111,9 @@ def measure(count: int, gpus: int, seed: int) -> dict[str, Any]:
     trials, takes, thought = mixed(count, seed)
     cluster = nodes(gpus)
     began, began_cpu = time.perf_counter(), time.process_time()
-    stays = simulate(trials, cluster, lambda each: thought[each.trial_id], lambda each: takes[each.trial_id])
+    stays = simulate(trials, cluster, lambda trial: thought[trial.trial_id], lambda trial: takes[trial.trial_id])
     wall_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
-    bound_s = lower_bound_s(trials, cluster, lambda each: takes[each.trial_id])
+    bound_s = lower_bound_s(trials, cluster, lambda trial: takes[trial.trial_id])
     fifo_s, torn = fifo(trials, takes, gpus)
     return {
         "trials": count,

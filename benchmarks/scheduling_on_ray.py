@@ -112,7 +112,7 @@ def lost(ends: Ends, takes: Mapping[str, float], gpus: float) -> dict[str, float
     """
     pids: set[str] = set()
     cold = warm = heard = held = 0.0
-    for one, began_s, ended_s, outcome in sorted(ends.stays.values(), key=lambda each: each[1]):
+    for one, began_s, ended_s, outcome in sorted(ends.stays.values(), key=lambda stay: stay[1]):
         within_s = outcome.wall_s - takes[one.trial_id]
         first = outcome.metrics["pid"] not in pids
         pids.add(outcome.metrics["pid"])
@@ -141,10 +141,10 @@ def main() -> None:
     trials, thought, takes = sleepers(given.trials, given.mean)
     if given.commands:
         trials = [as_command(one, takes[one.trial_id], given.gpus) for one in trials]
-    each = {"num_cpus": given.gpus, "num_gpus": given.gpus}
-    cluster = Cluster(initialize_head=True, head_node_args=each | {"include_dashboard": False})
+    resources = {"num_cpus": given.gpus, "num_gpus": given.gpus}
+    cluster = Cluster(initialize_head=True, head_node_args=resources | {"include_dashboard": False})
     for _ in range(given.nodes - 1):
-        cluster.add_node(**each)
+        cluster.add_node(**resources)
     asked = request(cluster=ClusterSection(address=cluster.address), workers="warm")
     backend = RayBackend(asked, Node(name="here", cpus=given.gpus, gpus=given.gpus))
     ends = Ends()
@@ -158,12 +158,12 @@ def main() -> None:
         backend.close()
         cluster.shutdown()
     ended = list(ends.outcomes.values())
-    assert len(ended) == len(trials) and all(each.status is Status.OK for each in ended), ended
-    bound_s = lower_bound_s(trials, nodes, lambda each: takes[each.trial_id])
-    stays = simulate(trials, nodes, thought.expected_s, lambda each: takes[each.trial_id])
+    assert len(ended) == len(trials) and all(outcome.status is Status.OK for outcome in ended), ended
+    bound_s = lower_bound_s(trials, nodes, lambda trial: takes[trial.trial_id])
+    stays = simulate(trials, nodes, thought.expected_s, lambda trial: takes[trial.trial_id])
     gpus = sum(node.gpus for node in nodes)
     # A command does not tell in which process it was started.
-    gangs = {"gangs_started": len({each.metrics["pid"] for each in ended})} if not given.commands else {}
+    gangs = {"gangs_started": len({outcome.metrics["pid"] for outcome in ended})} if not given.commands else {}
     causes = lost(ends, takes, gpus) if not given.commands else {}
     figures = {
         **machine(),

@@ -45,21 +45,21 @@ def measured(turns: int, folder: str) -> dict[str, dict[str, float]]:
     """Return by command the median ratio, its extremes, and the medians of both programs' seconds."""
     bare_program = Path(folder) / "bare.py"
     bare_program.write_text(BARE)
-    found = {}
+    commands = {}
     for name, flags in OURS.items():
         pairs = [
             (seconds([str(bare_program), *flags], folder), seconds(["-m", "orchestrator", *flags], folder))
             for _ in range(turns + 1)
         ][1:]  # the first reads the files into memory
         ratios = [ours / bare for bare, ours in pairs]
-        found[name] = {
+        commands[name] = {
             "ratio": statistics.median(ratios),
             "lowest": min(ratios),
             "highest": max(ratios),
             "bare_s": statistics.median(bare for bare, _ in pairs),
             "ours_s": statistics.median(ours for _, ours in pairs),
         }
-    return found
+    return commands
 
 
 def main() -> None:
@@ -69,8 +69,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = measured(given.turns, folder)
-    tell({**machine(), "wanted": WANTED, "commands": found}, given.output)
+        commands = measured(given.turns, folder)
+    tell({**machine(), "wanted": WANTED, "commands": commands}, given.output)
 
 
 if __name__ == "__main__":

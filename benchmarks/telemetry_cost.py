@@ -81,13 +81,13 @@ def measure(training: Training, device: str, pairs: int, seconds: float, hz: flo
                 if sampler:
                     sampler.observe(TRAINING)  # as trials do that say where they are; else workers are looked for
                 rates[watched].append(training.slice(seconds))
-    found = {}
+    ratios = {}
     for column, name in enumerate(("wall", "cpu")):
         on, off = (np.array([rate[column] for rate in rates[watched]]) for watched in (True, False))
         interval = ratio(on, off, paired=True)
-        found[f"on_over_off_by_{name}_time"] = [float(interval.point), float(interval.lo), float(interval.hi)]
-        found[f"median_on_over_off_by_{name}_time"] = math.exp(float(np.median(np.log(on / off))))
-    return found
+        ratios[f"on_over_off_by_{name}_time"] = [float(interval.point), float(interval.lo), float(interval.hi)]
+        ratios[f"median_on_over_off_by_{name}_time"] = math.exp(float(np.median(np.log(on / off))))
+    return ratios
 
 
 def sources(training: Training, seconds: float) -> dict[str, dict[str, float]]:

@@ -80,10 +80,10 @@ class OnCores:
         deadline = time.monotonic() + 30
         while not all(path.exists() and path.read_text() for path in self._told) and time.monotonic() < deadline:
             time.sleep(0.02)
-        found = math.fsum(float(path.read_text()) for path in self._told)
+        total_s = math.fsum(float(path.read_text()) for path in self._told)
         for path in self._told:
             path.unlink()
-        return found
+        return total_s
 
 
 class Training:
@@ -233,7 +233,7 @@ class Bench:
                     busy.append(OnCores(share, self._seconds, self._told))
 
             own_code(self._of, self._seconds, observe, begins)
-        taken_s = sum(each.taken_s() for each in busy)
+        taken_s = sum(process.taken_s() for process in busy)
         return {
             "neighbour": taken_s / (self._seconds * len(os.sched_getaffinity(0))),
             "on_gpu": "",
@@ -258,7 +258,7 @@ class Bench:
 
 def judged(windows: list[dict[str, Any]]) -> list[str]:
     """Return the gate's first reason against each window, treated as trials of one device."""
-    records = [record_of(trial_id=str(number), metrics=each["metrics"]) for number, each in enumerate(windows)]
+    records = [record_of(trial_id=str(number), metrics=window["metrics"]) for number, window in enumerate(windows)]
     reasons = disturbances_of(records)
     return ["; ".join(reasons[record.trial_id]) for record in records]
 
@@ -266,11 +266,11 @@ def judged(windows: list[dict[str, Any]]) -> list[str]:
 def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
     """Count the caught windows of each kind."""
     reasons = judged(windows)
-    disturbed = [i for i, each in enumerate(windows) if each["neighbour"] > FOREIGN_CPU or each["on_gpu"]]
+    disturbed = [i for i, window in enumerate(windows) if window["neighbour"] > FOREIGN_CPU or window["on_gpu"]]
     clean = [
         i
-        for i, each in enumerate(windows)
-        if each["neighbour"] == 0 and not each["on_gpu"] and not each.get("others", 0.0) > FOREIGN_CPU
+        for i, window in enumerate(windows)
+        if window["neighbour"] == 0 and not window["on_gpu"] and not window.get("others", 0.0) > FOREIGN_CPU
     ]
     caught = sum(bool(reasons[i]) for i in disturbed) / len(disturbed) if disturbed else None
     alarms = sum(bool(reasons[i]) for i in clean) / len(clean) if clean else None
@@ -279,7 +279,7 @@ def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
         name: [bool(reasons[i]) for i in disturbed if (windows[i]["on_gpu"] or "on the cores") == name]
         for name in ("on the cores", *ON_GPU)
     }
-    differences = [each["metrics"]["foreign_cpu"] - each["others"] for each in windows if "others" in each]
+    differences = [window["metrics"]["foreign_cpu"] - window["others"] for window in windows if "others" in window]
     return {
         "caught": caught,
         "alarms_on_clean": alarms,
@@ -287,13 +287,13 @@ def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
         "wanted": {"caught": LEAST_CAUGHT, "alarms_on_clean": MOST_ALARMS},
         "disturbed": len(disturbed),
         "clean": len(clean),
-        "caught_by_kind": {name: f"{sum(found)} of {len(found)}" for name, found in kinds.items() if found},
+        "caught_by_kind": {name: f"{sum(verdicts)} of {len(verdicts)}" for name, verdicts in kinds.items() if verdicts},
         "missed": [_told(windows[i]) for i in disturbed if not reasons[i]],
         "alarms": dict(Counter(reasons[i] for i in clean if reasons[i])),
         "foreign_cpu_of_clean_median": median(foreign) if foreign else None,
         "largest_difference_from_others": max(map(abs, differences)) if differences else None,
         **machine(device),
-        "windows": [each | {"reason": reason} for each, reason in zip(windows, reasons, strict=True)],
+        "windows": [window | {"reason": reason} for window, reason in zip(windows, reasons, strict=True)],
     }
 
 

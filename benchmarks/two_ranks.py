@@ -89,8 +89,8 @@ class Pair:
         """Return wall seconds of the slower rank's step, and mean CPU seconds."""
         if kind == "alone":
             return self._processes.call(step_s, (kind, count))[0]  # type: ignore[no-any-return]
-        found = self._processes.call(step_s, (kind, count), (kind, count))
-        return max(wall for wall, _ in found), sum(cpu for _, cpu in found) / 2
+        times = self._processes.call(step_s, (kind, count), (kind, count))
+        return max(wall for wall, _ in times), sum(cpu for _, cpu in times) / 2
 
     def close(self) -> None:
         """End them."""
@@ -100,18 +100,18 @@ class Pair:
 def measure(pair: Pair, rounds: int, slice_s: float) -> dict[str, list[tuple[float, float]]]:
     """Return wall and CPU seconds of a step of each kind, round by round."""
     counts = {kind: max(5, round(slice_s / pair.step_s(kind, 5)[0])) for kind in KINDS}
-    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     for number in range(rounds):
         for kind in random.Random(number).sample(KINDS, len(KINDS)):
-            found[kind].append(pair.step_s(kind, counts[kind]))
-    return found
+            times[kind].append(pair.step_s(kind, counts[kind]))
+    return times
 
 
-def report(found: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+def report(times: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
     """Return the efficiency of each kind, and the seconds of its step."""
     told = {}
-    alone = np.array(found["alone"])
-    for kind, steps in found.items():
+    alone = np.array(times["alone"])
+    for kind, steps in times.items():
         own = np.array(steps)
         by_wall, by_cpu = (ratio(alone[:, column], own[:, column], paired=True) for column in (0, 1))
         told[kind] = {
@@ -137,12 +137,12 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
     pair = Pair(given.batch, [-1, -1] if given.free else [cores[0], cores[-1]])
     try:
-        found = measure(pair, given.rounds, given.slice_s)
+        times = measure(pair, given.rounds, given.slice_s)
     finally:
         pair.close()
     asked = {"batch": given.batch, "rounds": given.rounds, "slice_s": given.slice_s, "bound": not given.free}
     tell(
-        {"kinds": report(found), "wanted": {"together": WANTED}, **asked, **machine(), "rounds_s": found},
+        {"kinds": report(times), "wanted": {"together": WANTED}, **asked, **machine(), "rounds_s": times},
         given.out,
         long="rounds_s",
     )

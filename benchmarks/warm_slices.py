@@ -108,8 +108,8 @@ def _train(asked: Asked, earlier: int, cores: set[int], backward_thread: bool, s
 
     take = loop.Loop.step
 
-    def counted(each: loop.Loop) -> None:
-        take(each)
+    def counted(training: loop.Loop) -> None:
+        take(training)
         steps.value += 1
 
     loop.Loop.step = counted  # type: ignore[method-assign]
@@ -183,10 +183,10 @@ def main() -> None:
         together = cores[-min(chosen.together, chosen.rounds - len(rounds)) :]
         rounds += compare(asked, chosen.slices, together)
         cores = cores[-1:] + cores[:-1]
-        print(f"rounds so far: kept / new {', '.join(f'{each:.4f}' for each in rounds)}", flush=True)
-    found = ratio(np.array(rounds), np.ones(len(rounds)), paired=True)
+        print(f"rounds so far: kept / new {', '.join(f'{quotient:.4f}' for quotient in rounds)}", flush=True)
+    interval = ratio(np.array(rounds), np.ones(len(rounds)), paired=True)
     told = {
-        "kept_over_new": [float(found.point), float(found.lo), float(found.hi)],
+        "kept_over_new": [float(interval.point), float(interval.lo), float(interval.hi)],
         "wanted_within": WANTED,
         "rounds": rounds,
         "together": chosen.together,

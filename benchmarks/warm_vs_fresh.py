@@ -81,8 +81,15 @@ def _rows(folder: Path, figure: str) -> list[dict[str, Any]]:
 
 
 def _row(figure: str, name: str, cell: pd.DataFrame) -> dict[str, Any]:
-    found = ratio(np.array(cell["warm"]), np.array(cell["fresh"]), paired=True)
-    return {"cell": name, "of": figure, "seeds": len(cell), "ratio": found.point, "lo": found.lo, "hi": found.hi}
+    interval = ratio(np.array(cell["warm"]), np.array(cell["fresh"]), paired=True)
+    return {
+        "cell": name,
+        "of": figure,
+        "seeds": len(cell),
+        "ratio": interval.point,
+        "lo": interval.lo,
+        "hi": interval.hi,
+    }
 
 
 def main() -> None:
@@ -98,7 +105,7 @@ def main() -> None:
             seeds = list(range(turn * asked.seeds, (turn + 1) * asked.seeds))
             for workers in ("warm", "fresh") if turn % 2 == 0 else ("fresh", "warm"):
                 sweep(workers, seeds, folder, asked.overrides)
-        rows, found = compare(folder), pairs(folder)
+        rows, paired = compare(folder), pairs(folder)
         (table,) = (folder / "warm").glob("*/tables/trials.csv")
         first = pd.read_csv(table).iloc[0]
     about = {
@@ -112,7 +119,7 @@ def main() -> None:
         interval = f"{row['ratio']:.4f} [{row['lo']:.4f}, {row['hi']:.4f}]"
         print(f"{row['cell']:<24} {row['of']:<14} warm/fresh {interval} n={row['seeds']}")
     print(json.dumps(about))
-    told = {"about": about, "wanted": WANTED, "cells": rows, "pairs": found}
+    told = {"about": about, "wanted": WANTED, "cells": rows, "pairs": paired}
     asked.json.write_text(json.dumps(told, indent=2) + "\n")
 
 

@@ -41,8 +41,8 @@ def _make_room(needs: Counter[int], bare: list[int], idle: dict[Place, list[Plac
         while bare[node] < units:
             there = [place for place, gangs in idle.items() if gangs and node in place[1]]
             gone = idle[max(there, key=lambda place: place[0].size)].pop()
-            for each, freed in _holds(gone).items():
-                bare[each] += freed
+            for freed_node, freed in _holds(gone).items():
+                bare[freed_node] += freed
         bare[node] -= units
 
 
@@ -54,6 +54,6 @@ def _holds(placement: Placement) -> Counter[int]:
     """Return the held resources by node: ten-thousandths of GPUs, or of cores if it holds no GPU."""
     on_gpus = any(held.gpus for held in placement.held)
     held = Counter[int]()
-    for each in placement.held:
-        held[each.node] += sum(units for _, units in each.gpus) if on_gpus else each.cpus
+    for share in placement.held:
+        held[share.node] += sum(units for _, units in share.gpus) if on_gpus else share.cpus
     return held

@@ -193,13 +193,13 @@ class Pair:
         place = {"gang_id": f"{cause} {time.monotonic()}", "rendezvous": rendezvous(), "device": self._device}
         shares = (SHARE[self._device],) * 2
         asked = [request(rank=rank, shares=shares, config=CONFIGS[self._device], **place) for rank in range(2)]
-        given = [(each, cause, self._delay_s, core) for each, core in zip(asked, self._cores, strict=True)]
+        given = [(request, cause, self._delay_s, core) for request, core in zip(asked, self._cores, strict=True)]
         if cause != NEIGHBOUR or not self._neighbour:
-            found = self._ranks.call(trial, *given)
+            parts_by_rank = self._ranks.call(trial, *given)
         else:
             with self._neighbour.at_work():
-                found = self._ranks.call(trial, *given)
-        own: dict[str, float] = found[0]
+                parts_by_rank = self._ranks.call(trial, *given)
+        own: dict[str, float] = parts_by_rank[0]
         return own
 
     def close(self) -> None:
@@ -223,15 +223,15 @@ def compared(disturbed: dict[str, float], clean: dict[str, float], part: str) ->
 
 def report(rounds: list[dict[str, dict[str, float]]], device: str) -> dict[str, Any]:
     """Return medians over the rounds by cause."""
-    found = {}
+    causes = {}
     for cause in [name for name in rounds[0] if name != "clean"]:
         part = PART_OF.get(cause, "imbalance")
-        each = [compared(one[cause], one["clean"], part) for one in rounds]
-        row: dict[str, Any] = {name: round(median(one[name] for one in each), 4) for name in each[0]}
+        comparisons = [compared(one[cause], one["clean"], part) for one in rounds]
+        row: dict[str, Any] = {name: round(median(one[name] for one in comparisons), 4) for name in comparisons[0]}
         holds = row["in_its_part"] >= WANTED and abs(row["in_no_part"]) <= AT_MOST
-        found[cause] = {"part": part, **row, "holds": holds}
+        causes[cause] = {"part": part, **row, "holds": holds}
     return {
-        "causes": found,
+        "causes": causes,
         "delay_ms": DELAY_S[device] * 1e3,
         "wanted": {"in_its_part": WANTED, "in_no_part": f"within {AT_MOST}"},
         "rounds": len(rounds),

@@ -34,14 +34,14 @@ def safe_and_fast(
         objective = world.time[:, None] * np.exp(CLEAN.draw(generator, 1, cells, seeds)[0])
         truly = world.accuracy >= world.accuracy[0] - MARGIN - 1e-9
         slower = world.time / world.time[truly].min() - 1
-        found = choose(measured(world, objective, accuracy, samples), generator, DRAWS)
-        fast = found.favourite
-        if fast is None or np.isnan(found.p_within[fast]) and seeds > 1:  # collapsed seeds left too few
+        choice = choose(measured(world, objective, accuracy, samples), generator, DRAWS)
+        fast = choice.favourite
+        if fast is None or np.isnan(choice.p_within[fast]) and seeds > 1:  # collapsed seeds left too few
             continue
-        safe = 0 if found.safe is None else found.safe  # with one seed, only the baseline is known to be within
+        safe = 0 if choice.safe is None else choice.safe  # with one seed, only the baseline is known to be within
         best = truly[fast] and slower[fast] <= TIE
-        own = [each for row in (fast, safe) for each in (truly[row], slower[row] if truly[row] else np.nan)]
-        rows.append((found.p_within[fast], found.p_within[safe], found.p_best[fast], best, *own))
+        own = [figure for row in (fast, safe) for figure in (truly[row], slower[row] if truly[row] else np.nan)]
+        rows.append((choice.p_within[fast], choice.p_within[safe], choice.p_best[fast], best, *own))
     told, told_safe, p_best, best, within, slower, within_safe, slower_safe = np.array(rows, dtype=float).T
     sure = p_best > SURE
     rates = {

@@ -137,18 +137,18 @@ def simulated(sims: int, few: int, part: str, place: tuple[str, ...]) -> tuple[o
 
 def nested(results: dict[tuple[str, ...], object]) -> dict:
     """Turn {(key, further key): value} into {key: {further key: value}}."""
-    found: dict = {}
+    tree: dict = {}
     for (*above, last), value in results.items():
-        level = found
+        level = tree
         for key in above:
             level = level.setdefault(key, {})
         level[last] = value
-    return found
+    return tree
 
 
-def by_rule(found: dict) -> dict:
+def by_rule(rates_by_n: dict) -> dict:
     """Turn {n: {rule: rates}} into {rule: {n: rates}}."""
-    return {rule: {n: rates[rule] for n, rates in found.items()} for rule in next(iter(found.values()))}
+    return {rule: {n: rates[rule] for n, rates in rates_by_n.items()} for rule in next(iter(rates_by_n.values()))}
 
 
 def table(head: list[str], rows: list[list]) -> str:
@@ -158,22 +158,22 @@ def table(head: list[str], rows: list[list]) -> str:
     return "\n".join(f"| {' | '.join(map(told, row))} |" for row in [head, ["---"] * len(head), *rows])
 
 
-def rows(found: dict) -> list[list]:
+def rows(rates_by_noise: dict) -> list[list]:
     """Return one row for each noise and number of seeds."""
-    return [[told, n, *rates.values()] for told, by_n in found.items() for n, rates in by_n.items()]
+    return [[told, n, *rates.values()] for told, by_n in rates_by_noise.items() for n, rates in by_n.items()]
 
 
-def names(found: dict) -> list[str]:
-    return list(next(iter(next(iter(found.values())).values())))
+def names(rates_by_noise: dict) -> list[str]:
+    return list(next(iter(next(iter(rates_by_noise.values())).values())))
 
 
-def section(title: str, about: str, found: dict, first: str = "noise") -> list[str]:
-    if isinstance(next(iter(next(iter(found.values())).values())), dict):
-        body = table([first, "n", *names(found)], rows(found))
+def section(title: str, about: str, rates_by_noise: dict, first: str = "noise") -> list[str]:
+    if isinstance(next(iter(next(iter(rates_by_noise.values())).values())), dict):
+        body = table([first, "n", *names(rates_by_noise)], rows(rates_by_noise))
     else:
         body = table(
-            [first, *(f"n = {n}" for n in next(iter(found.values())))],
-            [[told, *rates.values()] for told, rates in found.items()],
+            [first, *(f"n = {n}" for n in next(iter(rates_by_noise.values())))],
+            [[told, *rates.values()] for told, rates in rates_by_noise.items()],
         )
     return [f"## {title}", *([about] if about else []), body]
 
@@ -195,8 +195,8 @@ def by_chance(rate: float, simulations: int) -> str:
     return f"± {2 * (rate * (1 - rate) / simulations) ** 0.5:.1%} by chance"
 
 
-def markdown(found: dict) -> str:
-    n = found["simulations"]
+def markdown(statistics: dict) -> str:
+    n = statistics["simulations"]
     parts = [
         "# Statistics against simulated sweeps",
         "Written by `python -m benchmarks.simulation.report`. The simulator (`benchmarks/simulation/worlds.py`) shares"
@@ -207,14 +207,14 @@ def markdown(found: dict) -> str:
             f" {by_chance(0.95, n['interval coverage'])})",
             "Student's t below 10 seeds, the expanded percentile bootstrap from there on. Drift over the order of"
             " running disturbs what is not paired by seed, hence paired comparisons.",
-            found["interval coverage"],
+            statistics["interval coverage"],
         ),
         *section(
             f"Coverage of a cell's accuracy ({n['accuracy coverage']} simulations)",
             "By the true accuracy, the number of samples (second column) and seeds, which differ by samples alone."
             " The interval is the wider of Student's and Jeffreys' for all samples, hence above 95% with 2 or 3 seeds."
             " Student's alone covered 41% at 0.999 with 300 samples and 2 seeds.",
-            found["accuracy coverage"],
+            statistics["accuracy coverage"],
             "accuracy",
         ),
         *section(
@@ -222,7 +222,7 @@ def markdown(found: dict) -> str:
             " simulations)",
             "By the standard deviation between processes, beside what seeds and trials vary by. Where one process times"
             " all seeds of a cell, its luck is in every one of them, and no interval over seeds can know of it.",
-            found["coverage by process"],
+            statistics["coverage by process"],
             "between processes",
         ),
         *section(
@@ -233,19 +233,19 @@ def markdown(found: dict) -> str:
             " to either end. Each seed's trials run in the reverse order of the seed before, so that drift widens the"
             " interval instead of shifting it. When all seeds of the largest gangs ran first, coverage was 38, 11 and"
             " 0.5% at n = 3, 5 and 10, for ±2% as for ±0.5%.",
-            found["coverage under drift"],
+            statistics["coverage under drift"],
             "drift",
         ),
         *section(
             f"Coverage with variances shrunk over all cells ({n['shrunken coverage']} sweeps of 18 cells)",
             "The variances behind the recommendation's probabilities. When the median of the cells, not their mean,"
             " estimated what a seed does to all cells, coverage was 89 and 91% with 4 clean cells and n = 2 and 3.",
-            found["shrunken coverage"],
+            statistics["shrunken coverage"],
         ),
         *section(
             f"A difference that is exactly the margin, called equivalent ({n['false equivalence']} simulations)",
             f"At a margin of {MARGIN}, which is about one standard deviation of a pair's difference.",
-            found["false equivalence"],
+            statistics["false equivalence"],
         ),
         *section(
             f"Recommendation ({n['recommendation']} random sweeps of 18 cells; shares"
@@ -257,7 +257,7 @@ def markdown(found: dict) -> str:
             " percentile before it, by chance. Accuracies unrelated: what a cell loses tells nothing of the"
             " others; else all lose by one law of batch and rule, which the estimator does not know, and finds in"
             " the accuracies.",
-            found["recommendation"],
+            statistics["recommendation"],
         ),
         *section(
             f"The fast bet and the safe choice ({2 * n['safe and fast']} sweeps of 4 cells,"
@@ -282,7 +282,7 @@ def markdown(found: dict) -> str:
             " on 144 samples, with random times; the fastest cells are 0.2% beyond the margin. When errors did not"
             " respect the number of samples, 8.5% of these sweeps with 2 seeds were over 90% sure, and 6% of those"
             " were right.",
-            found["safe and fast"],
+            statistics["safe and fast"],
             "law",
         ),
         *section(
@@ -302,46 +302,46 @@ def markdown(found: dict) -> str:
             " shared images), 86 (skewed), 94 (hard) and 0% (large batches collapse, CLEAR in 52%); where P(within) was"
             " at least 90%, the choice was within in 97, 93, 87, 80, 88, 91 and 95%; CLEAR was said of cells a margin"
             " below the best in 62% of sweeps with a poor baseline.",
-            found["verdicts"],
+            statistics["verdicts"],
             "world",
         ),
         *section(
             f"CLEAR after mode=settle ({n['settled']} sweeps of 16 cells each)",
             "The cells that the report's command names get further seeds until the choice is CLEAR, or no seed is asked"
             " for.",
-            found["settled"],
+            statistics["settled"],
             "world",
         ),
         *section(
             f"Device-hours of the choice over the fewest, if more GPUs are as fast ({n['ties']} sweeps of 3 cells)",
             "2 and 4 GPUs are at most 1% slower or faster than one, by how much the trials of a cell vary.",
-            found["ties"],
+            statistics["ties"],
             "noise",
         ),
         *section(
             f"The critical batch by branching ({n['critical batches']} branch points of 6 batches)",
             "Beyond a random batch the loss grows with each doubling by 0.3 to 2 margins. By the standard deviation"
             " between seeds of a branch's difference from the branch at the reference batch.",
-            found["critical batches"],
+            statistics["critical batches"],
             "seeds differ by",
         ),
         *section(
             f"Recommendation if an accuracy collapsed ({n['collapses']} random sweeps of 18 cells)",
             "One seed of the truly best cell ends at chance accuracy, or one of the baseline, or none.",
-            {"clean": found["collapses"]},
+            {"clean": statistics["collapses"]},
         ),
         *section(
             f"Recommendation if one seed is {yardstick.SLOWDOWN:g} times slower ({n['slow seeds']} random sweeps of 6"
             " cells)",
             "A seed of the truly best cell, which is as slow when it is timed again; from records to the"
             " recommendation. When its timing counted, the best cell was chosen in 18% of 40 sweeps with 3 seeds.",
-            {"clean": found["slow seeds"]},
+            {"clean": statistics["slow seeds"]},
         ),
         *section(
             f"Where the seeds are run that it asks for ({n['followed']} clean sweeps for each n)",
             "The chosen cell, its baseline and its rivals have as many seeds as the report's command gives them, and"
             " the choice is made again. Where 30 seeds would not settle it, it asks for none, and says so.",
-            {f"begun with {n} seeds": rates for n, rates in found["followed"].items()},
+            {f"begun with {n} seeds": rates for n, rates in statistics["followed"].items()},
             "",
         ),
         *section(
@@ -350,7 +350,7 @@ def markdown(found: dict) -> str:
             " the rule that is used (p ≥ 0.5, and of cells within 2% of the least time the most accurate). Of cells"
             " that tie, the likeliest to be best would often be the one whose times came out short by chance: on grids"
             " of the digits it keeps the margin less often, and loses more accuracy (batch_scaling/choice_drawn.json).",
-            found["rules"],
+            statistics["rules"],
             "rule",
         ),
         *section(
@@ -359,19 +359,19 @@ def markdown(found: dict) -> str:
             "By the cause of the loss, which is not told: seeds and trials vary as in clean sweeps, and the loss on 4"
             " GPUs is 5 to 50% of a step on one. Coverage and half widths leave out sweeps that are refused because"
             " the losses from 1 to 2 and from 2 to 4 GPUs disagree. A cost that begins beyond 4 GPUs cannot be seen.",
-            found["extrapolation"],
+            statistics["extrapolation"],
             "cause",
         ),
         *section(
             f"Identical cells that mode=compare marks ({n['comparison']} pairs of sweeps)",
             f"A session makes all cells faster or slower (sd {yardstick.SESSION:.0%}). What all cells share, and how"
             " far cells spread around it, are taken from the cells. Processes: by how much their speeds vary.",
-            found["comparison"],
+            statistics["comparison"],
         ),
         *section(
             f"Sweeps with some false verdict on their claims ({n['claims']} sweeps)",
             "The two sides of every claim are truly equal, so that each verdict is wrong.",
-            found["claims"],
+            statistics["claims"],
             "claims",
         ),
     ]
@@ -387,7 +387,7 @@ def main() -> None:
     options.add_argument("--jobs", type=int, default=1)
     given = options.parse_args()
     sims, few, known = given.sims, given.few, parts(given.sims, given.few)
-    found = json.loads((folder / "statistics.json").read_text())
+    statistics = json.loads((folder / "statistics.json").read_text())
     with ProcessPoolExecutor(given.jobs) as pool:
         running = {
             name: {place: pool.submit(simulated, sims, few, name, place) for place in known[name]}
@@ -399,11 +399,11 @@ def main() -> None:
             for place, future in futures.items():
                 results[place], seconds = future.result()
                 print(f"  {', '.join(place)}: {seconds:.1f} s", flush=True)
-            found[name] = by_rule(nested(results)) if name == "rules" else nested(results)
-            found["simulations"][name] = counts(sims, few)[name]
-            (folder / "statistics.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-            if all(part in found for part in known):
-                (folder / "statistics.md").write_text(markdown(found))
+            statistics[name] = by_rule(nested(results)) if name == "rules" else nested(results)
+            statistics["simulations"][name] = counts(sims, few)[name]
+            (folder / "statistics.json").write_text(json.dumps(statistics, indent=1, ensure_ascii=False) + "\n")
+            if all(part in statistics for part in known):
+                (folder / "statistics.md").write_text(markdown(statistics))
 
 
 if __name__ == "__main__":

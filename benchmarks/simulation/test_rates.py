@@ -78,10 +78,10 @@ def test_false_equivalence_is_rare(seeds, generator):
 
 
 def test_the_recommendation_is_good_and_calibrated(generator):
-    found = yardstick.recommendations(CLEAN, 3, 12, generator)
-    assert found["median regret"] <= 0.02
-    assert abs(found["probability of within, as told"] - found["truly within the margin"]) < 0.3
-    assert found["behind by no more than told (95%)"] >= 10 / 12
+    rates = yardstick.recommendations(CLEAN, 3, 12, generator)
+    assert rates["median regret"] <= 0.02
+    assert abs(rates["probability of within, as told"] - rates["truly within the margin"]) < 0.3
+    assert rates["behind by no more than told (95%)"] >= 10 / 12
 
 
 @pytest.mark.parametrize(
@@ -96,38 +96,38 @@ def test_the_recommendation_is_good_and_calibrated(generator):
 )
 def test_misses_of_the_margin_are_told_and_the_safe_choice_has_few(law, cells, sims, generator):
     """Told and true misses differ by about 4% (docs/results/statistics.md), and three standard errors are 10 to 27%."""
-    found = margins.safe_and_fast(law, cells, 3, sims, generator)
-    told, missed = found["fast bet misses, told"], found["fast bet misses"]
+    rates = margins.safe_and_fast(law, cells, 3, sims, generator)
+    told, missed = rates["fast bet misses, told"], rates["fast bet misses"]
     assert abs(told - missed) <= margins.TOLD + 3 * (0.2 * 0.8 / sims) ** 0.5
     assert (
-        found["safe misses"] <= 0.05 + 3 * (0.05 * 0.95 / sims) ** 0.5 and found["slowdown"] < found["safe: slowdown"]
+        rates["safe misses"] <= 0.05 + 3 * (0.05 * 0.95 / sims) ** 0.5 and rates["slowdown"] < rates["safe: slowdown"]
     )
 
 
 @pytest.mark.slow
 def test_few_validation_samples_rarely_make_sure(generator):
     """The fastest of the digits' cells truly miss the margin by 0.2%, and their shares are often equal by chance."""
-    found = margins.safe_and_fast("digits", 16, 2, 150, generator)
-    assert found["P(best) over 90%"] <= 0.06
-    assert found["safe misses"] <= 0.05 + 3 * (0.05 * 0.95 / 150) ** 0.5
+    rates = margins.safe_and_fast("digits", 16, 2, 150, generator)
+    assert rates["P(best) over 90%"] <= 0.06
+    assert rates["safe misses"] <= 0.05 + 3 * (0.05 * 0.95 / 150) ** 0.5
 
 
 @pytest.mark.parametrize("seeds", [3, 10])
 def test_a_collapsed_seed_is_found_and_its_cell_is_not_recommended(seeds, generator):
-    found = yardstick.collapses(CLEAN, seeds, 10, generator)
+    rates = yardstick.collapses(CLEAN, seeds, 10, generator)
     assert (
-        found["its cell is recommended"] == found["… without a warning"] == found["no collapse: a false warning"] == 0
+        rates["its cell is recommended"] == rates["… without a warning"] == rates["no collapse: a false warning"] == 0
     )
-    assert found["baseline's seed: no warning"] == 0 and found["baseline's seed: truly within the margin"] >= 0.5
+    assert rates["baseline's seed: no warning"] == 0 and rates["baseline's seed: truly within the margin"] >= 0.5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_a_slow_seed_does_not_change_the_choice(seeds, generator):
     """At least 90% of the choices are right (docs/results/statistics.md); three standard errors of 20 are 20%."""
-    found = yardstick.slow_seeds(CLEAN, seeds, 20, generator)
-    assert found["truly best (within 2%)"] >= 0.7 and found["the slow seed is told, if its cell is chosen"] == 1
-    assert found["clear"] <= 0.3
+    rates = yardstick.slow_seeds(CLEAN, seeds, 20, generator)
+    assert rates["truly best (within 2%)"] >= 0.7 and rates["the slow seed is told, if its cell is chosen"] == 1
+    assert rates["clear"] <= 0.3
 
 
 @pytest.mark.parametrize("truth", LOSSES)
@@ -135,19 +135,19 @@ def test_a_slow_seed_does_not_change_the_choice(seeds, generator):
 def test_extrapolations_cover_whatever_the_cause(truth, seeds, generator):
     """Coverage is 90% or more (docs/results/statistics.md)."""
     sims = 40 if seeds == 3 else 200
-    found = yardstick.extrapolation_coverage(truth, CLEAN, seeds, sims, generator)
-    told = sims * (1 - found["cannot be predicted"])
+    rates = yardstick.extrapolation_coverage(truth, CLEAN, seeds, sims, generator)
+    told = sims * (1 - rates["cannot be predicted"])
     least = 0.9 - 3 * (0.9 * 0.1 / told) ** 0.5
-    assert min(found["coverage, 8 GPUs"], found["coverage, 16 GPUs"]) >= least, found
-    assert found["half width, 8 GPUs"] <= 0.55, found
+    assert min(rates["coverage, 8 GPUs"], rates["coverage, 16 GPUs"]) >= least, rates
+    assert rates["half width, 8 GPUs"] <= 0.55, rates
 
 
 @pytest.mark.parametrize("noise", [CLEAN, *CONTAMINATED.values(), *PROCESSES.values()])
 @pytest.mark.parametrize("cells", [4, pytest.param(18, marks=pytest.mark.slow)])
 def test_identical_cells_are_rarely_marked_after_another_session(noise, cells, generator):
     sims = 150 if cells == 4 else 400
-    found = yardstick.marked_by_compare(noise, 3, sims, generator, cells)
-    assert found["marked"] <= 0.06 and found["marked if each cell is judged alone"] > found["marked"]
+    rates = yardstick.marked_by_compare(noise, 3, sims, generator, cells)
+    assert rates["marked"] <= 0.06 and rates["marked if each cell is judged alone"] > rates["marked"]
 
 
 @pytest.mark.parametrize("claims", [2, pytest.param(12, marks=pytest.mark.slow)])

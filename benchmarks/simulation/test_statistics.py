@@ -42,9 +42,9 @@ def test_intervals_cover_the_truth(n: int) -> None:
 @pytest.mark.parametrize("seeds", [2, 3, 10])
 def test_intervals_of_proportions_cover(p: float, samples: int, seeds: int) -> None:
     values = np.random.default_rng(1).binomial(samples, p, (2000, seeds)) / samples
-    found = proportion_interval(values, np.full(values.shape, float(samples)))
-    assert ((found.lo <= p) & (p <= found.hi)).mean() >= 0.93
-    assert (found.lo >= 0).all() and (found.hi <= 1).all() and (found.hi > found.lo).all()
+    interval = proportion_interval(values, np.full(values.shape, float(samples)))
+    assert ((interval.lo <= p) & (p <= interval.hi)).mean() >= 0.93
+    assert (interval.lo >= 0).all() and (interval.hi <= 1).all() and (interval.hi > interval.lo).all()
 
 
 def test_unrelated_cells_are_not_pooled():
@@ -85,7 +85,7 @@ def test_variances_follow_a_trend() -> None:
 def test_makespan_of_gangs_over_nodes_is_near_the_lower_bound():
     rng = random.Random(0)
     trials = [gang(str(n), 2 * nodes, seed=n % 2, nodes=nodes) for n, nodes in enumerate([1, 1, 2, 4] * 10)]
-    takes = {each.trial_id: rng.uniform(5, 15) for each in trials}
+    takes = {trial.trial_id: rng.uniform(5, 15) for trial in trials}
     thought = {key: seconds * rng.uniform(0.7, 1.3) for key, seconds in takes.items()}
     nodes = [Node(name=f"n{n}", cpus=2, gpus=2) for n in range(4)]
     stays = simulate(trials, nodes, lambda t: thought[t.trial_id], lambda t: takes[t.trial_id])
@@ -97,7 +97,7 @@ def test_makespan_of_gangs_over_nodes_is_near_the_lower_bound():
 def test_makespan_is_near_the_lower_bound(gpus):
     rng = random.Random(gpus)
     trials = [gang(str(n), rng.choice([1, 1, 2, 4, 8]), seed=n % 3, cpus=8) for n in range(1000)]
-    takes = {each.trial_id: rng.lognormvariate(0, 1) for each in trials}
+    takes = {trial.trial_id: rng.lognormvariate(0, 1) for trial in trials}
     thought = {key: seconds * rng.uniform(0.7, 1.3) for key, seconds in takes.items()}
     nodes = [Node(name=f"n{n}", cpus=64, gpus=8) for n in range(gpus // 8)]
     stays = simulate(trials, nodes, lambda t: thought[t.trial_id], lambda t: takes[t.trial_id])
@@ -110,6 +110,6 @@ def test_order_by_seed_lengthens_a_sweep_by_less_than_5_percent(gpus):
     """Compares with an order that is free to run all seeds of a size together: 9 cells of each size, 3 seeds."""
     trials, takes = grid([2**power for power in range(4) if 2**power <= gpus], 9, 3)
     nodes = (Node(name="a", cpus=64, gpus=gpus),)
-    apart = [dataclasses.replace(each, seed=0) for each in trials]
-    by_seed, by_size = (makespan_s(simulate(each, nodes, unknown, takes)) for each in (trials, apart))
+    apart = [dataclasses.replace(trial, seed=0) for trial in trials]
+    by_seed, by_size = (makespan_s(simulate(order, nodes, unknown, takes)) for order in (trials, apart))
     assert by_size <= by_seed <= 1.05 * by_size

@@ -302,11 +302,11 @@ def main() -> None:
     has_head = False
     for name in names:
         world, _, seeds = name.partition("@")
-        found = settled(world, sims) if seeds == "settle" else rates(world, sims, int(seeds or SEEDS))
+        shares = settled(world, sims) if seeds == "settle" else rates(world, sims, int(seeds or SEEDS))
         if not has_head:
-            print(f"| world | {' | '.join(found)} |\n{'|---' * (1 + len(found))}|")
+            print(f"| world | {' | '.join(shares)} |\n{'|---' * (1 + len(shares))}|")
             has_head = True
-        cells = (_written(value) for value in found.values())
+        cells = (_written(value) for value in shares.values())
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

@@ -112,7 +112,7 @@ _SLOWEST = {1: 0.0, 2: 0.5642, 4: 1.0294, 8: 1.4236, 16: 1.7660}
 
 
 def _slowest(gpus: np.ndarray) -> np.ndarray:
-    return np.array([_SLOWEST[int(each)] for each in gpus])
+    return np.array([_SLOWEST[int(count)] for count in gpus])
 
 
 LOSSES = {

@@ -60,11 +60,11 @@ def speedup_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.G
 
 def accuracy_coverage(p: float, samples: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
     """Return by number of seeds the coverage of a cell's accuracy; seeds have different samples."""
-    found = {}
+    coverage = {}
     for seeds in (2, 3, 5, 10):
         values = generator.binomial(samples, p, (sims, seeds)) / samples
-        found[f"n = {seeds}"] = covered(proportion_interval(values, np.full(values.shape, float(samples))), p)
-    return found
+        coverage[f"n = {seeds}"] = covered(proportion_interval(values, np.full(values.shape, float(samples))), p)
+    return coverage
 
 
 GPUS, BATCHES = (1, 2, 4), (32, 64, 128)
@@ -81,8 +81,8 @@ def coverage_in_order(drift: Drift, seeds: int, sweeps: int, generator: np.rando
     nodes = (Node(name="a", cpus=64, gpus=max(GPUS)),)
     records = []
     for sweep in range(sweeps):
-        takes_s = {cell: 60 * np.exp(0.5 * generator.standard_normal()) for cell in {each.cell_id for each in trials}}
-        stays = simulate(trials, nodes, lambda each: None, lambda each, takes_s=takes_s: takes_s[each.cell_id])
+        takes_s = {cell: 60 * np.exp(0.5 * generator.standard_normal()) for cell in {trial.cell_id for trial in trials}}
+        stays = simulate(trials, nodes, lambda trial: None, lambda trial, takes_s=takes_s: takes_s[trial.cell_id])
         at = np.array([stay.end_s for stay in stays]) / makespan_s(stays)
         logs = drift.draw(generator, at, np.array([stay.trial.seed for stay in stays]))
         for stay, log in zip(stays, logs, strict=True):
@@ -137,9 +137,9 @@ def shrunken_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
     hits = []
     for values in noise.draw(generator, sims, cells, seeds):
         contest = Contest(objective=np.exp(values), accuracy=values, baseline=0, margin=1.0)
-        found = accuracy_differences(contest)
-        half = student_t.ppf(0.975, found.freedom) * found.error
-        hits.append(np.mean(np.abs(found.point[1:]) <= half[1:]))
+        differences = accuracy_differences(contest)
+        half = student_t.ppf(0.975, differences.freedom) * differences.error
+        hits.append(np.mean(np.abs(differences.point[1:]) <= half[1:]))
     return float(np.mean(hits))
 
 
@@ -200,13 +200,15 @@ def recommendations(
     rows = []
     for _ in range(sims):
         asked, regret, truly = contest(noise, seeds, generator, draw)
-        found = choose(asked, generator, DRAWS)
-        chosen, behind = found.favourite, found.behind
+        choice = choose(asked, generator, DRAWS)
+        chosen, behind = choice.favourite, choice.behind
         if chosen is None:  # no recommendation: the baseline has a collapsed seed, and no cell is within the margin
             continue
         right = truly[chosen] and regret[chosen] <= 0.02
         holds = regret[chosen] <= behind + 1e-9
-        rows.append((regret[chosen], truly[chosen], found.p_within[chosen], found.p_best[chosen], right, holds, behind))
+        rows.append(
+            (regret[chosen], truly[chosen], choice.p_within[chosen], choice.p_best[chosen], right, holds, behind)
+        )
     regret, truly, p_within, told, right, holds, behind = np.array(rows, dtype=float).T
     kept, sure = regret[truly > 0], told >= 0.9
     return {
@@ -244,22 +246,22 @@ def followed(noise: Noise, seeds: int, sims: int, generator: np.random.Generator
         ran = np.full(cells, seeds)
         for number in range(ROUNDS + 1):
             left_out = np.arange(MOST_SEEDS) >= ran[:, None]
-            values = [np.where(left_out, np.nan, each)[:, : ran.max()] for each in (objective, accuracy)]
-            found = choose(measured(world, *values), generator, DRAWS)
-            chosen = found.favourite
+            values = [np.where(left_out, np.nan, measurement)[:, : ran.max()] for measurement in (objective, accuracy)]
+            choice = choose(measured(world, *values), generator, DRAWS)
+            chosen = choice.favourite
             if chosen is None:
                 break
-            asked, needed = further_seeds(contenders_of(found, ran), chosen)
-            sure = found.p_best[chosen] >= SURE and found.p_within[chosen] >= SURE
+            asked, needed = further_seeds(contenders_of(choice, ran), chosen)
+            sure = choice.p_best[chosen] >= SURE and choice.p_within[chosen] >= SURE
             rows.setdefault(number, []).append((regret[chosen], truly[chosen], ran.sum(), bool(asked), sure))
             ran[asked] = np.minimum(needed, MOST_SEEDS)
     return {_times(number): _followed(outcomes, generator) for number, outcomes in rows.items()}
 
 
-def contenders_of(found: Choice, ran: np.ndarray) -> SimpleNamespace:
+def contenders_of(choice: Choice, ran: np.ndarray) -> SimpleNamespace:
     """Return the input of the request for further seeds."""
     return SimpleNamespace(
-        choice=found,
+        choice=choice,
         baseline=0,
         candidates=pd.DataFrame({"n_ok": ran}),
         seeds=[range(count) for count in ran],
@@ -291,28 +293,28 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
     chosen: dict[str, list[tuple[float, float]]] = {}
     for _ in range(sims):
         asked, regret, truly = contest(noise, seeds, generator)
-        found = choose(asked, generator, DRAWS)
-        level, p = found.log_objective.point, found.p_within
+        choice = choose(asked, generator, DRAWS)
+        level, p = choice.log_objective.point, choice.p_within
         picks = {
             f"least time where within with p ≥ {least}": np.where(p >= least, level, np.inf)
             for least in (0.3, 0.4, 0.5, 0.6, 0.7)
         }
-        picks["the rule that is used"] = -(np.arange(len(level)) == found.favourite).astype(float)
-        tied = level <= level[found.passes].min() + np.log1p(TIE)
-        picks["of those within 2% of the least the likeliest to be best"] = -found.p_best * (found.passes & tied)
-        picks["the likeliest to be best, where within with p ≥ 0.5"] = -found.p_best * found.passes
+        picks["the rule that is used"] = -(np.arange(len(level)) == choice.favourite).astype(float)
+        tied = level <= level[choice.passes].min() + np.log1p(TIE)
+        picks["of those within 2% of the least the likeliest to be best"] = -choice.p_best * (choice.passes & tied)
+        picks["the likeliest to be best, where within with p ≥ 0.5"] = -choice.p_best * choice.passes
         picks["of those within 2% of the least the most accurate, pooled"] = np.where(
-            found.passes & tied, -found.pooled_difference, np.inf
+            choice.passes & tied, -choice.pooled_difference, np.inf
         )
         picks["least time / p"] = np.where(p >= 0.05, level - np.log(np.maximum(p, 1e-9)), np.inf)
-        picks["least expected opportunity cost, a miss as training twice"] = _opportunity_cost(asked, found, generator)
+        picks["least expected opportunity cost, a miss as training twice"] = _opportunity_cost(asked, choice, generator)
         for rule, cost in picks.items():
             pick = int(np.argmin(cost))
             chosen.setdefault(rule, []).append((regret[pick], truly[pick]))
     rows = {}
     for rule, outcomes in chosen.items():
-        each, within = np.array(outcomes, dtype=float).T
-        kept = each[within > 0]
+        regrets, within = np.array(outcomes, dtype=float).T
+        kept = regrets[within > 0]
         rows[rule] = {
             "truly within the margin": float(within.mean()),
             "mean regret": float(kept.mean()),
@@ -321,13 +323,13 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
     return rows
 
 
-def _opportunity_cost(asked: Contest, found: Choice, generator: np.random.Generator) -> np.ndarray:
-    times = found.log_objective.draws(generator, DRAWS)
-    pooled = pooled_differences(asked, found.accuracy_difference, generator, DRAWS)
-    within = (found.accuracy_difference.draws(generator, DRAWS) if pooled is None else pooled) >= -MARGIN
+def _opportunity_cost(asked: Contest, choice: Choice, generator: np.random.Generator) -> np.ndarray:
+    times = choice.log_objective.draws(generator, DRAWS)
+    pooled = pooled_differences(asked, choice.accuracy_difference, generator, DRAWS)
+    within = (choice.accuracy_difference.draws(generator, DRAWS) if pooled is None else pooled) >= -MARGIN
     least = np.where(within, times, np.inf).min(axis=1, keepdims=True)
     cost = (np.maximum(times - least, 0.0) + np.log(2) * ~within).mean(axis=0)
-    return np.where(found.p_within >= 0.05, cost, np.inf)
+    return np.where(choice.p_within >= 0.05, cost, np.inf)
 
 
 CHANCE = 0.1
@@ -381,8 +383,8 @@ def extrapolation_coverage(
         truths = 1000 * wanted / (1 + loss(truth, size, part, wanted))
         rows.append(
             [
-                (each.lo <= rate <= each.hi, np.sqrt(each.hi / each.lo) - 1)
-                for each, rate in zip(intervals, truths, strict=True)
+                (interval.lo <= rate <= interval.hi, np.sqrt(interval.hi / interval.lo) - 1)
+                for interval, rate in zip(intervals, truths, strict=True)
             ]
         )
     covers, half = np.array(rows, dtype=float).reshape(len(rows), len(wanted), 2).T
@@ -436,9 +438,9 @@ def critical_batches(spread: float, seeds: int, sims: int, generator: np.random.
                 for seed in range(seeds)
             ]
         )
-        found = branches(trials, pd.DataFrame(), Metric.named("val_loss"), MARGIN, REFERENCE)
-        (least,) = found.loc[found["is_lower_end"], "global_batch_size"]
-        ends = found.loc[found["is_upper_end"], "global_batch_size"].tolist()
+        critical = branches(trials, pd.DataFrame(), Metric.named("val_loss"), MARGIN, REFERENCE)
+        (least,) = critical.loc[critical["is_lower_end"], "global_batch_size"]
+        ends = critical.loc[critical["is_upper_end"], "global_batch_size"].tolist()
         true = BRANCHES[int(np.flatnonzero(worse <= 1)[-1])]
         rows.append((least <= true and (not ends or true < ends[0]), bool(ends), least == true))
     return dict(zip(("holds the true batch", "has an upper end", "begins at it"), np.mean(rows, axis=0), strict=True))
@@ -457,8 +459,10 @@ def marked_by_compare(noise: Noise, seeds: int, sims: int, generator: np.random.
         faster = one.copy()
         faster[0] += 0.1
         alone = welch(Moments.of(one), Moments.of(other))
-        apart, found = (apart_from_shared(Moments.of(each), Moments.of(other))[1] for each in (one, faster))
-        marks = [((each.lo > 0) | (each.hi < 0)) for each in (alone, apart, found)]
+        apart, apart_faster = (
+            apart_from_shared(Moments.of(session), Moments.of(other))[1] for session in (one, faster)
+        )
+        marks = [((interval.lo > 0) | (interval.hi < 0)) for interval in (alone, apart, apart_faster)]
         rows.append((marks[0].mean(), marks[1].mean(), marks[2][0]))
     names = ("marked if each cell is judged alone", "marked", "a cell 10% faster is marked")
     return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
@@ -492,16 +496,18 @@ def slow_seeds(noise: Noise, seeds: int, sims: int, generator: np.random.Generat
         slow[best, 0] = True
         speed = 1000 * rate[:, None] * np.exp(logs) / np.where(slow, SLOWDOWN, 1.0)
         records = [
-            dataclasses.replace(each, metrics=each.metrics | {"samples": 60_000.0, "val_accuracy": accuracy[row, seed]})
+            dataclasses.replace(
+                record, metrics=record.metrics | {"samples": 60_000.0, "val_accuracy": accuracy[row, seed]}
+            )
             for (row, seed), value in np.ndenumerate(speed)
-            for each in [recorded(on_gpus(*cells[row], seed), 0, float(value))]
+            for record in [recorded(on_gpus(*cells[row], seed), 0, float(value))]
         ]
         frames = collect(records, scaling="weak", reference_batch_size=BATCHES[0])
-        found = decide(*frames, Terms(axes=axes, arguments=()))
-        chosen = next((row for row, (g, b) in enumerate(cells) if found.cell_id == f"0 {g} {b}"), None)
+        recommendation = decide(*frames, Terms(axes=axes, arguments=()))
+        chosen = next((row for row, (g, b) in enumerate(cells) if recommendation.cell_id == f"0 {g} {b}"), None)
         right = chosen is not None and rate[chosen] >= rate[best] / (1 + TIE)
-        told = any(each.code == "straggler" for each in found.caveats)
-        rows.append((right, told or chosen != best, found.verdict == CLEAR, bool(found.commands)))
+        told = any(caveat.code == "straggler" for caveat in recommendation.caveats)
+        rows.append((right, told or chosen != best, recommendation.verdict == CLEAR, bool(recommendation.commands)))
     right, told, clear, again = np.array(rows, dtype=float).mean(axis=0).tolist()
     return {
         "truly best (within 2%)": right,
