@@ -86,7 +86,7 @@ def scipy_call(images: Tensor, weight: Tensor, *, timed: str) -> Call:
     def call() -> list[Tensor]:
         padded = np.pad(images.numpy(), padding)
         convolved = [
-            sum(signal.correlate2d(*each, mode="valid") for each in zip(image, filters, strict=True))
+            sum(signal.correlate2d(*pair, mode="valid") for pair in zip(image, filters, strict=True))
             for image in padded
         ]
         return [torch.from_numpy(np.stack(convolved)[:, None])]
@@ -128,7 +128,7 @@ class Settings:
     @staticmethod
     def of(config: Mapping[str, Any]) -> Settings:
         """Read the section; its other keys are the orchestrator's."""
-        return Settings(**{each.name: config[each.name] for each in fields(Settings) if each.name in config})
+        return Settings(**{field.name: config[field.name] for field in fields(Settings) if field.name in config})
 
     def __post_init__(self) -> None:
         for key, choices in (("library", LIBRARIES), ("timed", PARTS)):

@@ -78,15 +78,15 @@ class Cells:
 
     def line(self, label: str, along: str, column: str, **wanted: Any) -> Line:
         """A figure of all cells with these values that have it, by another column."""
-        found = self._found(wanted).dropna(subset=column).sort_values(along)
-        return Line(label=label, points=list(zip(found[along], found[column], strict=True)))
+        cells = self._found(wanted).dropna(subset=column).sort_values(along)
+        return Line(label=label, points=list(zip(cells[along], cells[column], strict=True)))
 
     def _found(self, wanted: Mapping[str, Any]) -> pd.DataFrame:
-        found = self._cells
+        cells = self._cells
         for axis, value in wanted.items():
-            name = next(each for each in (f"axes.{axis}", axis.replace("__", "."), axis) if each in found)
-            found = found[found[name].isna() if value is None else found[name] == value]
-        return found
+            name = next(column for column in (f"axes.{axis}", axis.replace("__", "."), axis) if column in cells)
+            cells = cells[cells[name].isna() if value is None else cells[name] == value]
+        return cells
 
 
 def unequal_pair() -> Mapping[str, Sequence[Bar]]:
@@ -253,10 +253,10 @@ def rules() -> Mapping[str, Sequence[Line]]:
     at_128 = cells.line("", "global_batch_size", "accuracy", global_batch_size=128).points
 
     def line(label: str, rule: str, warmup_epochs: int = 0) -> Line:
-        found = cells.line(
+        points = cells.line(
             label, "global_batch_size", "accuracy", lr_rule=rule, warmup_epochs=warmup_epochs, gpus=1
         ).points
-        return Line(label=label, points=sorted({*at_128, *found}))
+        return Line(label=label, points=sorted({*at_128, *points}))
 
     return {
         "10-layer CNN, 100 epochs: test accuracy by learning-rate rule": [

@@ -42,11 +42,16 @@ CURVE_KEYS = ("epoch", "samples", "loss")
 
 def merged(journals: Sequence[Sequence[Record]]) -> list[Record]:
     """Merge journals as if all were of the last request: each cell comes from the last journal that has it."""
-    source = {_cell(record): place for place, each in enumerate(journals) for record in each if _is_end(record)}
+    source = {
+        _cell(record): place
+        for place, journal_records in enumerate(journals)
+        for record in journal_records
+        if _is_end(record)
+    }
     taken = [record for record in journals[-1] if record.kind == Kind.SWEEP][-1:]
-    for place, each in enumerate(journals):
-        trials = {record.value["trial_id"] for record in each if _is_end(record) and source[_cell(record)] == place}
-        taken += [record for record in each if record.value.get("trial_id") in trials]
+    for place, records in enumerate(journals):
+        trials = {record.value["trial_id"] for record in records if _is_end(record) and source[_cell(record)] == place}
+        taken += [record for record in records if record.value.get("trial_id") in trials]
     return taken + [record for record in journals[-1] if record.kind == Kind.ENDED][-1:]
 
 
@@ -69,9 +74,9 @@ def gathered(folders: Sequence[Path], into: Path) -> None:
         shutil.copyfile(folders[0] / JOURNAL, into / JOURNAL)
     else:
         taken = merged(journals)
-        (into / JOURNAL).write_bytes(b"".join(encode(each.kind, each.value) + b"\n" for each in taken))
-        for folder, each in zip(folders[:-1], journals, strict=False):
-            for line in difference(History(each).fingerprint or {}, History(journals[-1]).fingerprint or {}):
+        (into / JOURNAL).write_bytes(b"".join(encode(record.kind, record.value) + b"\n" for record in taken))
+        for folder, records in zip(folders[:-1], journals, strict=False):
+            for line in difference(History(records).fingerprint or {}, History(journals[-1]).fingerprint or {}):
                 print(f"{folder} had another request: {line}")
     trials = {record.value.get("trial_id") for record in taken}
     for path in (path for folder in folders for path in ResultsFolder(folder).trials.glob(f"*/{METRICS}")):

@@ -50,17 +50,17 @@ def seconds_of_epochs(
     """
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
-    found = data.load(config)
-    assert isinstance(found, data.Dataset)
-    net = models.build({"name": model}, input_shape=found.input_shape, num_classes=found.num_classes).to(device)
-    images = Images(found.train_x, found.train_y, found.mean, found.std)
+    dataset = data.load(config)
+    assert isinstance(dataset, data.Dataset)
+    net = models.build({"name": model}, input_shape=dataset.input_shape, num_classes=dataset.num_classes).to(device)
+    images = Images(dataset.train_x, dataset.train_y, dataset.mean, dataset.std)
     loader = DataLoader(images, batch, shuffle=True, num_workers=workers, multiprocessing_context="fork")
     optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
     times, accuracies = [], []
     for number in range(epochs):
         times.append(_epoch(net, loader, optimizer, device))
         if number >= epochs // 2:
-            accuracies.append(_accuracy(net, found, device))
+            accuracies.append(_accuracy(net, dataset, device))
     figures = {"epochs_s": times, "epoch_s": median(times[1:] or times), "accuracies": accuracies}
     return figures | {"accuracy": fmean(accuracies)}
 
@@ -80,12 +80,12 @@ def _epoch(net: nn.Module, loader: Any, optimizer: torch.optim.Optimizer, device
 
 
 @torch.no_grad()
-def _accuracy(net: nn.Module, found: data.Dataset, device: str) -> float:
+def _accuracy(net: nn.Module, dataset: data.Dataset, device: str) -> float:
     net.eval()
-    mean, std = (torch.tensor(each)[:, None, None] for each in (found.mean, found.std))
+    mean, std = (torch.tensor(statistic)[:, None, None] for statistic in (dataset.mean, dataset.std))
     right = 0
-    for images, labels in zip(found.test_x.split(500), found.test_y.split(500), strict=True):
+    for images, labels in zip(dataset.test_x.split(500), dataset.test_y.split(500), strict=True):
         outputs = net(((images / 255 - mean) / std).to(device))
         right += int(outputs.argmax(1).cpu().eq(labels).sum())
     net.train()
-    return right / len(found.test_x)
+    return right / len(dataset.test_x)

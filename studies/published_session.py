@@ -171,20 +171,20 @@ def main() -> None:
         with tarfile.open(session.packed) as before:
             before.extractall(session.results, filter="data")
     log = session.results / "session.json"
-    found: list[dict[str, Any]] = json.loads(log.read_text()) if log.exists() else []
+    rows: list[dict[str, Any]] = json.loads(log.read_text()) if log.exists() else []
     for step in steps():
         if given.only and not any(word in step.name for word in given.only):
             continue
-        ended = [row for row in found if row["step"] == step.name and row["exit_status"] in (0, 1)]
+        ended = [row for row in rows if row["step"] == step.name and row["exit_status"] in (0, 1)]
         if not given.again and any(row["gpus"] >= session.gpus and not row["cut_off"] for row in ended):
             continue
         if session.left_s() < (5 if given.rehearse else LEAST_S):
             print(f"{step.name}: left out, {session.left_s():.0f} s are left", flush=True)
             continue
-        found.append(_taken(step, session))
-        log.write_text(json.dumps(found, indent=2) + "\n")
+        rows.append(_taken(step, session))
+        log.write_text(json.dumps(rows, indent=2) + "\n")
         _pack(session)
-        print(json.dumps(found[-1]), *_verdicts(session, step), sep="\n  ", flush=True)
+        print(json.dumps(rows[-1]), *_verdicts(session, step), sep="\n  ", flush=True)
 
 
 def _arguments() -> argparse.Namespace:
@@ -199,7 +199,7 @@ def _arguments() -> argparse.Namespace:
     given = parser.parse_args()
     if not given.data and not given.rehearse:
         parser.error("give --data, or --rehearse")
-    needed = [Path(given.data or ".") / each for each in DATA]
+    needed = [Path(given.data or ".") / path for path in DATA]
     if absent := [str(path.absolute()) for path in needed if not path.exists() and not given.rehearse]:
         parser.error(f"there is no {' and no '.join(absent)}")
     return given

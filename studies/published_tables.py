@@ -99,7 +99,7 @@ def measured_cells(summary: Path) -> pd.DataFrame:
 
 def published_markdown(published: Published, cells: pd.DataFrame) -> str:
     """Return a row for each published row and measured cell; brackets hold 95% intervals."""
-    rows = [row for each in published.rows for row in _rows(each, published.columns, cells)]
+    rows = [row for published_row in published.rows for row in _rows(published_row, published.columns, cells)]
     lines = [
         *head(cells, "Published and measured"),
         f"Published: {numbers.plain(published.source)}.",
@@ -116,12 +116,12 @@ def _rows(row: PublishedRow, columns: Mapping[str, Column], cells: pd.DataFrame)
     """Return a row for each measured cell, or one that says why there is none; the first has the published figures."""
     if row.cell is None:
         return [_row(row, columns, NO_COUNTERPART, {})]
-    found = cells[_matches(cells, row.cell)]
-    if found.empty:
+    chosen = cells[_matches(cells, row.cell)]
+    if chosen.empty:
         return [_row(row, columns, NOT_MEASURED, {})]
-    differing = [*varying(found), *(["lr_rule"] if found["lr_rule"].nunique() > 1 else [])]
+    differing = [*varying(chosen), *(["lr_rule"] if chosen["lr_rule"].nunique() > 1 else [])]
     lines = []
-    for number, cell in enumerate(found.to_dict("records")):
+    for number, cell in enumerate(chosen.to_dict("records")):
         seeds = f"{cell['n_ok']} seed{'s' if cell['n_ok'] != 1 else ''}"
         names = [f"{axis(column)}={numbers.config_value(cell[column])}" for column in differing]
         name = ", ".join([*names, status(cell) if cell["status"] != Status.OK.value else seeds])

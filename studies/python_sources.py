@@ -31,13 +31,13 @@ BATCH = 2000
 
 def texts(most_bytes: int) -> Iterator[tuple[str, str]]:
     """Yield package and text of source files, ordered by hash, each text once, until `most_bytes` are reached."""
-    found: dict[str, tuple[str, bytes]] = {}
+    files: dict[str, tuple[str, bytes]] = {}
     for root in map(Path, (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"))):
         for path in sorted(root.rglob("*.py")):
             content = path.read_bytes()
-            found.setdefault(hashlib.sha256(content).hexdigest(), (path.relative_to(root).parts[0], content))
+            files.setdefault(hashlib.sha256(content).hexdigest(), (path.relative_to(root).parts[0], content))
     total = 0
-    for _, (package, content) in sorted(found.items()):
+    for _, (package, content) in sorted(files.items()):
         try:
             text = content.decode()
         except UnicodeDecodeError:

@@ -131,7 +131,8 @@ def train(model, config, context, *, optimizer=None, backward=torch.Tensor.backw
 def sum_of(model):
     """Sum all weights: equal for any number of ranks at the same global batch, except for rounding."""
     return sum(
-        (each.full_tensor() if hasattr(each, "full_tensor") else each).sum().item() for each in model.parameters()
+        (parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter).sum().item()
+        for parameter in model.parameters()
     )
 
 
@@ -140,9 +141,9 @@ def make_model():
 
 
 def digits(device):
-    found = load_digits()
-    x = torch.tensor(found.data / 16, dtype=torch.float32, device=device)
-    y = torch.tensor(found.target, device=device)
+    dataset = load_digits()
+    x = torch.tensor(dataset.data / 16, dtype=torch.float32, device=device)
+    y = torch.tensor(dataset.target, device=device)
     test = torch.arange(len(x)) % 5 == 0
     return (x[~test], y[~test]), (x[test], y[test])
 
