@@ -19,7 +19,7 @@ def stays(*asked):
     """(name, GPUs, start, end) one after the other, each where it has room."""
     made, running, room = [], [], Occupancy(FOUR)
     for name, gpus, start_s, end_s in asked:
-        for over in [each for each in running if each.end_s <= start_s]:
+        for over in [stay for stay in running if stay.end_s <= start_s]:
             running.remove(over)
             room.release(over.placement)
         one = gang(name, gpus)
@@ -47,7 +47,7 @@ def test_a_gang_idles_until_somebody_needs_its_room():
 def test_a_mixed_sweep_starts_about_as_many_gangs_as_fill_the_node_once_in_each_shape():
     rng = random.Random(0)
     trials = [gang(str(n), rng.choice([1, 2, 4])) for n in range(200)]
-    takes = {each.trial_id: rng.lognormvariate(0, 0.5) for each in trials}
+    takes = {trial.trial_id: rng.lognormvariate(0, 0.5) for trial in trials}
     thought = {key: seconds * rng.uniform(0.7, 1.3) for key, seconds in takes.items()}
     made = simulate(trials, FOUR, lambda t: thought[t.trial_id], lambda t: takes[t.trial_id])
     assert len(cold_starts(made, FOUR)) <= 4 + 2 + 1 + 2

@@ -20,12 +20,12 @@ def convolved(images: Tensor, weight: Tensor) -> Tensor:
     """Compute the definition term by term: output (i, j) is centred on image (i, j)."""
     size = weight.shape[-1]
     before = margins(size)[0]
-    found = torch.zeros(len(images), 1, *images.shape[2:])
+    outputs = torch.zeros(len(images), 1, *images.shape[2:])
     for n, i, j, di, dj in itertools.product(*map(range, (len(images), *images.shape[2:], size, size))):
         row, column = i + di - before, j + dj - before
         if 0 <= row < images.shape[2] and 0 <= column < images.shape[3]:
-            found[n, 0, i, j] += (images[n, :, row, column] * weight[0, :, di, dj]).sum()
-    return found
+            outputs[n, 0, i, j] += (images[n, :, row, column] * weight[0, :, di, dj]).sum()
+    return outputs
 
 
 @pytest.mark.parametrize(("channels", "filter_size"), [(1, 3), (2, 3), (2, 4)])
@@ -55,7 +55,7 @@ def test_first_and_warm_calls_are_timed(library: str) -> None:
 def test_phases_are_reported() -> None:
     phases: list[str] = []
     answer = fields_of(rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append))
-    assert answer["status"] == "ok" and [each for each in phases if each != "reported"] == [
+    assert answer["status"] == "ok" and [phase for phase in phases if phase != "reported"] == [
         *("training", "", "warmup", "", "window", ""),
     ]
 

@@ -35,18 +35,18 @@ def test_curves_are_compared_over_their_common_range():
 
 
 def test_the_last_loss_of_a_position_counts():
-    found = Curve.of([3, 1, 2, 2, 4, 5], [0.5, 2.0, 9.0, 1.0, 0.0, math.inf])
-    assert found.at.tolist() == [1, 2, 3] and found.log_loss == pytest.approx(np.log([2.0, 1.0, 0.5]))
-    assert math.isnan(distance(found, found)) and FEWEST == 5, "three are points"
+    last_losses = Curve.of([3, 1, 2, 2, 4, 5], [0.5, 2.0, 9.0, 1.0, 0.0, math.inf])
+    assert last_losses.at.tolist() == [1, 2, 3] and last_losses.log_loss == pytest.approx(np.log([2.0, 1.0, 0.5]))
+    assert math.isnan(distance(last_losses, last_losses)) and FEWEST == 5, "three are points"
     assert math.isnan(distance(None, curve(CURVE))) and math.isnan(distance(Curve.of([], []), curve(CURVE)))
 
 
 def test_distances_of_cells_and_seeds_equal_those_by_hand():
     ones = [curve(CURVE * factor) for factor in (1, 1.2, 1.4)]
-    found = between_cells(ones, [curve(CURVE * factor) for factor in (1.1, 1.2 * 1.1, 1.4 * 1.2)])
+    interval = between_cells(ones, [curve(CURVE * factor) for factor in (1.1, 1.2 * 1.1, 1.4 * 1.2)])
     logs = np.log([1.1, 1.1, 1.2])
     half = 4.302652729911275 * logs.std(ddof=1) / math.sqrt(3)  # Student's t, 2 degrees of freedom
-    assert (found.point[0], found.hi[0]) == pytest.approx((logs.mean(), logs.mean() + half))
+    assert (interval.point[0], interval.hi[0]) == pytest.approx((logs.mean(), logs.mean() + half))
     assert between_seeds(ones) == pytest.approx(np.mean([math.log(1.2), math.log(1.4), math.log(1.4 / 1.2)]))
     assert math.isnan(between_seeds(ones[:1]))
 
@@ -56,11 +56,11 @@ losses = st.lists(st.floats(1e-3, 1e3), min_size=6, max_size=12)
 
 @given(losses, losses, losses, st.floats(0.01, 100))
 def test_distance_is_a_metric_independent_of_units(one, other, third, unit):
-    a, b, c = (curve(each[:6], np.arange(6.0)) for each in (one, other, third))
+    a, b, c = (curve(losses_of_curve[:6], np.arange(6.0)) for losses_of_curve in (one, other, third))
     assert distance(a, a) == 0
     assert distance(a, b) == distance(b, a) >= 0
     assert distance(a, c) <= distance(a, b) + distance(b, c) + 1e-9
-    scaled = [Curve(at=each.at * unit, log_loss=each.log_loss + math.log(unit)) for each in (a, b)]
+    scaled = [Curve(at=original.at * unit, log_loss=original.log_loss + math.log(unit)) for original in (a, b)]
     assert distance(*scaled) == pytest.approx(distance(a, b), abs=1e-9)
     offset = Curve(at=a.at, log_loss=a.log_loss + math.log(unit))
     assert distance(a, offset) == pytest.approx(abs(math.log(unit)), abs=1e-9)

@@ -15,15 +15,18 @@ def test_figures_of_the_summaries_are_in_the_findings(page: str, fewest: int) ->
     content = (DOCS.parent / page).read_text()
     section = content.partition("## What it has found")[2].partition("\n## ")[0] or content
     figures = re.findall(r"\d*\.\d+(?![\w.])", section)
-    assert len(figures) >= fewest and [each for each in figures if each not in re.findall(r"\d*\.\d+", FINDINGS)] == []
+    assert (
+        len(figures) >= fewest
+        and [figure for figure in figures if figure not in re.findall(r"\d*\.\d+", FINDINGS)] == []
+    )
 
 
 def test_figures_about_processes_follow_from_the_measurement() -> None:
-    found = json.loads((DOCS / "results" / "launch_pace.json").read_text())
-    held = tuple(found["held_over_free"])
-    apart = f"{found['fastest_over_slowest']:.2f}"
+    measurement = json.loads((DOCS / "results" / "launch_pace.json").read_text())
+    held = tuple(measurement["held_over_free"])
+    apart = f"{measurement['fastest_over_slowest']:.2f}"
     assert not missing([f"{apart} {text(held, sign='')}"])
-    within = f"{np.log(found['steps_per_s']).std(axis=1, ddof=1).mean():.0%}"
+    within = f"{np.log(measurement['steps_per_s']).std(axis=1, ddof=1).mean():.0%}"
     numbers, results = ((DOCS / page).read_text() for page in ("numbers.md", "results/README.md"))
     assert f"varies by {within}" in numbers and text(held) in numbers
     assert f"at most {apart}×" in results and f"by {within}" in results and text(held) in results

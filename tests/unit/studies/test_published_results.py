@@ -37,10 +37,10 @@ def ends(records):
 
 
 def test_each_cell_comes_from_the_last_journal_that_has_it():
-    found = merged([OLD, NEW])
-    assert ends(found) == ["a0", "a1", "c0", "d0"]
-    assert [record.value for record in found if record.kind == Kind.SWEEP] == [{"fingerprint": {"code": "newer"}}]
-    assert sum(record.kind == Kind.STARTED for record in found) == 4
+    records = merged([OLD, NEW])
+    assert ends(records) == ["a0", "a1", "c0", "d0"]
+    assert [record.value for record in records if record.kind == Kind.SWEEP] == [{"fingerprint": {"code": "newer"}}]
+    assert sum(record.kind == Kind.STARTED for record in records) == 4
     assert ends(merged([NEW, OLD])) == ["d0", "a0", "a1", "b0"]
     assert merged([[*OLD, ENDED], NEW])[-1].kind == Kind.FINISHED and merged([OLD, [*NEW, ENDED]])[-1] == ENDED
 
@@ -130,7 +130,7 @@ def write_made_up(results, question, trials):
         curve = results / "trials" / trial.trial_id / "metrics.jsonl"
         curve.parent.mkdir(parents=True)
         curve.write_text("".join(json.dumps({"epoch": i, "loss": loss}) + "\n" for i, loss in enumerate(losses, 1)))
-    (results / JOURNAL).write_bytes(b"".join(encode(each.kind, each.value) + b"\n" for each in records))
+    (results / JOURNAL).write_bytes(b"".join(encode(record.kind, record.value) + b"\n" for record in records))
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_small_variants_fit_two_cores(sweep):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sweep", "scale"), [each for each in SCALES if each[1] != "small"])
+@pytest.mark.parametrize(("sweep", "scale"), [variant for variant in SCALES if variant[1] != "small"])
 def test_other_variants_fit_four_gpus(sweep, scale):
     trials = planned(sweep, scale, SERVER)
     assert not any(why_infeasible(trial.gang, [SERVER]) for trial in trials)
@@ -103,15 +103,15 @@ def ended(trial):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sweep", "scale"),
-    [each for each in SCALES if each[1] in ("core", "full", "rules") or each == ("unequal_pair", "unet")],
+    [variant for variant in SCALES if variant[1] in ("core", "full", "rules") or variant == ("unequal_pair", "unet")],
 )
 def test_every_claim_has_its_cells_and_seeds(sweep, scale):
     asked = at_scale(sweep, scale)
     claims = [Claim.of(claim) for claim in asked.request.settings.sweep.claims]
     trials, cells, _ = collect(asked.request, [ended(trial) for trial in asked.trials([SERVER])])
-    found = verdicts(claims, trials, cells)
-    assert found
-    for verdict in found:
+    judged = verdicts(claims, trials, cells)
+    assert judged
+    for verdict in judged:
         assert verdict.n >= 3 and not verdict.why.startswith(("no cell", "there is no", "it needs")), verdict
 
 
@@ -140,7 +140,7 @@ def test_commands_of_readme_and_session_are_valid(arguments, monkeypatch):
 
 def test_full_is_the_default_scale():
     given = ((), ("scale=full",))
-    fingerprints = [question("published/batch_vs_tpu", *each).fingerprint() for each in given]
+    fingerprints = [question("published/batch_vs_tpu", *arguments).fingerprint() for arguments in given]
     assert fingerprints[0] == fingerprints[1]
 
 

@@ -69,8 +69,8 @@ def test_an_axis_that_the_sweep_lacks_is_null() -> None:
     records = [
         record_of(1, axes={"slow": slow}, metrics={"epoch_s": seconds}) for slow, seconds in ((None, 2), ("x", 30))
     ]
-    found = rows_of(table, records)
-    assert [(row[0], row[4]) for row in found] == [("plain", "2,000"), ("other", "30,000"), ("none", "")]
+    rows = rows_of(table, records)
+    assert [(row[0], row[4]) for row in rows] == [("plain", "2,000"), ("other", "30,000"), ("none", "")]
 
 
 @pytest.mark.parametrize(

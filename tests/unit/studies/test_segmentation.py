@@ -34,13 +34,13 @@ def save_pairs(root: Path, mode: str = "L", size: tuple[int, int] = (8, 6)) -> N
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("RGBA", 3)])
 def test_segmentation_folder_is_read(tmp_path: Path, mode: str, channels: int) -> None:
     save_pairs(tmp_path, mode)
-    found = load({"name": FOLDER, "root": str(tmp_path)})
-    assert found.input_shape == (channels, 6, 8)
-    assert (len(found.train_x), len(found.test_x), found.num_classes) == (3, 1, 2)
-    assert torch.equal(found.train_y[2], (torch.arange(48).reshape(6, 8) % 3 > 0).long())
+    dataset = load({"name": FOLDER, "root": str(tmp_path)})
+    assert dataset.input_shape == (channels, 6, 8)
+    assert (len(dataset.train_x), len(dataset.test_x), dataset.num_classes) == (3, 1, 2)
+    assert torch.equal(dataset.train_y[2], (torch.arange(48).reshape(6, 8) % 3 > 0).long())
     with Image.open(tmp_path / "train" / "images" / "1.png") as image:
         expected = np.atleast_3d(np.asarray(image.convert("RGB" if channels == 3 else "L")))
-    assert np.array_equal(found.train_x[1].permute(1, 2, 0).numpy(), expected)
+    assert np.array_equal(dataset.train_x[1].permute(1, 2, 0).numpy(), expected)
 
 
 def test_malformed_segmentation_folder_is_refused(tmp_path: Path) -> None:
