@@ -56,17 +56,17 @@ def resolves(dotted: str) -> bool:
 
 
 def untrue(text: str) -> list[str]:
-    paths = [found for found in PATH.findall(text) if not exists(found)]
-    return paths + [found for found in DOTTED.findall(text) if not resolves(found)]
+    paths = [path for path in PATH.findall(text) if not exists(path)]
+    return paths + [name for name in DOTTED.findall(text) if not resolves(name)]
 
 
 def untrue_of_files(text: str) -> list[str]:
     """Return missing files that configs, documents and examples name; tests make some themselves."""
-    return [found for found in SHIPPED.findall(text) if not exists(found)]
+    return [path for path in SHIPPED.findall(text) if not exists(path)]
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "missing"),
     [
         ("see `orchestrator/store/files.py`, and tests/unit", []),
         ("`orchestrator.store.files`: orchestrator.backends.ray.backend.RayBackend, trainables.noop:train", []),
@@ -75,17 +75,21 @@ def untrue_of_files(text: str) -> list[str]:
         ("trainables.noop:trian", ["trainables.noop:trian"]),
     ],
 )
-def test_missing_files_and_names_are_found(text: str, found: list[str]) -> None:
-    assert untrue(text) == found
+def test_missing_files_and_names_are_found(text: str, missing: list[str]) -> None:
+    assert untrue(text) == missing
 
 
 def test_every_mentioned_module_exists() -> None:
     checked = {str(path.relative_to(ROOT)): path for path in texts()}
-    found = {name: untrue(path.read_text()) for name, path in checked.items() if name not in UNTRUE_ON_PURPOSE}
-    assert len(found) > 500 and {name: places for name, places in found.items() if places} == {}
+    missing_by_file = {
+        name: untrue(path.read_text()) for name, path in checked.items() if name not in UNTRUE_ON_PURPOSE
+    }
+    assert len(missing_by_file) > 500 and {name: places for name, places in missing_by_file.items() if places} == {}
 
 
 def test_every_mentioned_file_exists() -> None:
-    found = {path: untrue_of_files(path.read_text()) for path in texts() if ROOT / "tests" not in path.parents}
-    assert len(found) > 300 and {path: files for path, files in found.items() if files} == {}
+    missing_by_file = {
+        path: untrue_of_files(path.read_text()) for path in texts() if ROOT / "tests" not in path.parents
+    }
+    assert len(missing_by_file) > 300 and {path: files for path, files in missing_by_file.items() if files} == {}
     assert untrue_of_files("see `docs/columns.yaml`, conf/model/mlp.yaml and docs/nowhere.md") == ["docs/nowhere.md"]

@@ -24,8 +24,8 @@ def setup(**changed):
     return Setup(**given | changed)
 
 
-def expanded(axes, found=None, **sweep):
-    return trials(Sweep(name="s", axes=axes, **sweep), lambda axes: found or setup())
+def expanded(axes, own_setup=None, **sweep):
+    return trials(Sweep(name="s", axes=axes, **sweep), lambda axes: own_setup or setup())
 
 
 GRID = {"gpus": [1, 2], "device_batch_size": [32, 64], "lr_rule": ["none", "linear"], "seed": [0, 1]}

@@ -16,14 +16,14 @@ def test_last_axis_varies_fastest():
 
 
 def test_zipped_axes_advance_together_and_keep_their_place():
-    found = points({"gpus": [1, 2], "seed": [0, 1], "global_batch_size": [128, 256]}, [["gpus", "global_batch_size"]])
-    assert [tuple(point.values()) for point in found] == [(1, 0, 128), (1, 1, 128), (2, 0, 256), (2, 1, 256)]
-    assert list(found[0]) == ["gpus", "seed", "global_batch_size"]
+    grid = points({"gpus": [1, 2], "seed": [0, 1], "global_batch_size": [128, 256]}, [["gpus", "global_batch_size"]])
+    assert [tuple(point.values()) for point in grid] == [(1, 0, 128), (1, 1, 128), (2, 0, 256), (2, 1, 256)]
+    assert list(grid[0]) == ["gpus", "seed", "global_batch_size"]
 
 
 def test_exclude_drops_points_that_match_a_whole_entry():
-    found = points(AXES, exclude=[{"gpus": 2, "lr_rule": ["linear"]}, {"seed": 1, "gpus": 1}])
-    assert [(p["gpus"], p["lr_rule"], p["seed"]) for p in found] == [
+    grid = points(AXES, exclude=[{"gpus": 2, "lr_rule": ["linear"]}, {"seed": 1, "gpus": 1}])
+    assert [(p["gpus"], p["lr_rule"], p["seed"]) for p in grid] == [
         (1, "none", 0),
         (1, "linear", 0),
         (2, "none", 0),
@@ -34,11 +34,11 @@ def test_exclude_drops_points_that_match_a_whole_entry():
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_grid_is_the_product_without_repeats(lengths):
     axes = {f"axis{index}": list(range(length)) for index, length in enumerate(lengths)}
-    found = points(axes)
+    grid = points(axes)
     product = 1
     for length in lengths:
         product *= length
-    assert len(found) == product == len({tuple(point.items()) for point in found})
+    assert len(grid) == product == len({tuple(point.items()) for point in grid})
 
 
 def test_an_entry_without_a_value_is_left_out_by_the_named_line():

@@ -40,9 +40,9 @@ def grown(axes: dict[str, list[Any]], **config: Any) -> list[TrialSpec]:
 
 
 def test_branches_of_a_seed_share_one_base() -> None:
-    found = grown(AXES)
-    bases, branches = found[:2], found[2:]
-    assert len(branches) == 2 * 2 * 2 * 2 * 2 and len({trial.trial_id for trial in found}) == len(found)
+    trials = grown(AXES)
+    bases, branches = trials[:2], trials[2:]
+    assert len(branches) == 2 * 2 * 2 * 2 * 2 and len({trial.trial_id for trial in trials}) == len(trials)
     for base in bases:
         assert point_of(base) is None and base_of(base) == "" and base.batch.global_batch_size == 32
         assert (base.lr.rule, base.lr.multiplier, base.lr.value) == ("none", 1.0, 0.1)
@@ -62,9 +62,9 @@ def test_trials_without_branches_stay_as_they_are() -> None:
 
 
 def test_a_trial_of_the_grid_may_be_the_base() -> None:
-    found = grown({POINT: [None, 1024], "global_batch_size": [32, 64], "seed": [0]})
-    assert [point_of(trial) for trial in found] == [None, None, 1024, 1024]
-    assert {base_of(trial) for trial in found[2:]} == {found[0].trial_id}
+    trials = grown({POINT: [None, 1024], "global_batch_size": [32, 64], "seed": [0]})
+    assert [point_of(trial) for trial in trials] == [None, None, 1024, 1024]
+    assert {base_of(trial) for trial in trials[2:]} == {trials[0].trial_id}
 
 
 @pytest.mark.parametrize(

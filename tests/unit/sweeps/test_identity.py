@@ -50,7 +50,7 @@ def test_without_removes_keys_from_a_copy():
 
 
 def named_equivalents(trials):
-    names = {each.cell_id: (each.batch.global_batch_size, each.lr.rule, each.lr.multiplier) for each in trials}
+    names = {trial.cell_id: (trial.batch.global_batch_size, trial.lr.rule, trial.lr.multiplier) for trial in trials}
     return {names[cell]: names[other] for cell, other in equivalent_cells(trials).items()}
 
 
@@ -93,7 +93,7 @@ def test_layouts_of_one_device_train_alike_in_the_own_loop(strategy, shards, equ
 @pytest.mark.parametrize("trainable", ["trainables.command.training:train", "mine.training:train"])
 def test_user_code_may_implement_a_rule_by_its_name(trainable):
     one, other = expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]})
-    assert not equivalent_cells([replace(each, trainable=trainable) for each in (one, other)])
+    assert not equivalent_cells([replace(trial, trainable=trainable) for trial in (one, other)])
 
 
 @pytest.mark.parametrize(

@@ -31,17 +31,17 @@ def rate(rule, batch, optimizer=SGD, reference=0.1, multiplier=1.0, reference_ba
     ],
 )
 def test_rules_at_eight_times_the_reference_batch(rule, optimizer, value, warmup_from, warmup_epochs):
-    found = rate(rule, 1024, optimizer)
-    assert found.value == pytest.approx(value, rel=1e-12)
-    assert found.warmup_from == pytest.approx(warmup_from, rel=1e-12)
-    assert found.warmup_epochs == warmup_epochs
+    scaled = rate(rule, 1024, optimizer)
+    assert scaled.value == pytest.approx(value, rel=1e-12)
+    assert scaled.warmup_from == pytest.approx(warmup_from, rel=1e-12)
+    assert scaled.warmup_epochs == warmup_epochs
 
 
 def test_adam_sqrt_by_hand():
-    found = rate("adam_sqrt", 512, ADAM, reference=1e-3)
-    assert found.value == pytest.approx(2e-3, rel=1e-12)
-    assert found.optimizer["betas"] == pytest.approx([0.6, 0.996], rel=1e-12)
-    assert found.optimizer["eps"] == pytest.approx(5e-9, rel=1e-12)
+    scaled = rate("adam_sqrt", 512, ADAM, reference=1e-3)
+    assert scaled.value == pytest.approx(2e-3, rel=1e-12)
+    assert scaled.optimizer["betas"] == pytest.approx([0.6, 0.996], rel=1e-12)
+    assert scaled.optimizer["eps"] == pytest.approx(5e-9, rel=1e-12)
 
 
 def test_adam_sqrt_is_refused_where_no_decay_rate_exists():
@@ -58,11 +58,11 @@ def test_adam_sqrt_needs_betas_and_eps(missing):
 
 def test_adam_tokens_by_hand():
     """At κ = 4 the mean square forgets half after as many samples, and weights decay four times as fast."""
-    found = rate("adam_tokens", 512, ADAMW, reference=1e-3)
-    assert found.value == found.warmup_from == 1e-3
-    assert found.optimizer["betas"] == pytest.approx([0.9, 0.95**4], rel=1e-12)
-    assert found.optimizer["weight_decay"] == pytest.approx(0.4, rel=1e-12)
-    assert math.log(0.5, found.optimizer["betas"][1]) * 512 == pytest.approx(math.log(0.5, 0.95) * 128)
+    scaled = rate("adam_tokens", 512, ADAMW, reference=1e-3)
+    assert scaled.value == scaled.warmup_from == 1e-3
+    assert scaled.optimizer["betas"] == pytest.approx([0.9, 0.95**4], rel=1e-12)
+    assert scaled.optimizer["weight_decay"] == pytest.approx(0.4, rel=1e-12)
+    assert math.log(0.5, scaled.optimizer["betas"][1]) * 512 == pytest.approx(math.log(0.5, 0.95) * 128)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_an_unknown_rule_suggests_the_nearest():
 
 
 def test_no_warm_up_below_the_reference_batch():
-    found = rate("linear", 64)
-    assert found.warmup_from == found.value == pytest.approx(0.05)
+    scaled = rate("linear", 64)
+    assert scaled.warmup_from == scaled.value == pytest.approx(0.05)
 
 
 @given(st.sampled_from(sorted(RULES)), st.floats(0.01, 100), st.sampled_from([32, 128, 256]))
@@ -121,8 +121,8 @@ def test_the_multiplier_scales_the_whole_rate(rule, multiplier, batch):
 @given(st.sampled_from(sorted(RULES)))
 def test_every_rule_keeps_the_rate_at_the_reference_batch(rule):
     optimizer = FITS.get(rule, ADAM)
-    found = rate(rule, 128, optimizer)
-    assert found.value == pytest.approx(0.1) and found.warmup_from == pytest.approx(0.1)
+    scaled = rate(rule, 128, optimizer)
+    assert scaled.value == pytest.approx(0.1) and scaled.warmup_from == pytest.approx(0.1)
 
 
 def test_rules_same_at_reference_change_nothing_there():
@@ -139,4 +139,4 @@ def test_rules_same_at_reference_change_nothing_there():
 def test_the_plainest_reference_is_nearest_to_the_plain_rate():
     asked = [("linear", 1.0), ("none", 4.0), ("linear", 2.0), ("none", 1.0), ("none", 0.5)]
     in_order = [("none", 1.0), ("none", 0.5), ("none", 4.0), ("linear", 1.0), ("linear", 2.0)]
-    assert sorted(asked, key=lambda each: plainness(*each)) == in_order
+    assert sorted(asked, key=lambda reference: plainness(*reference)) == in_order

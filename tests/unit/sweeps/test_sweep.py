@@ -20,8 +20,8 @@ def test_a_trial_has_gang_batch_and_rate():
 
 def test_zip_and_exclude_select_trials():
     axes = {"gpus": [1, 2, 4], "global_batch_size": [32, 64, 128], "seed": [0, 1]}
-    found = expanded(axes, zip=[["gpus", "global_batch_size"]], exclude=[{"gpus": 2, "seed": 1}])
-    told = [(trial.gpus, trial.batch.global_batch_size, trial.seed) for trial in found]
+    selected = expanded(axes, zip=[["gpus", "global_batch_size"]], exclude=[{"gpus": 2, "seed": 1}])
+    told = [(trial.gpus, trial.batch.global_batch_size, trial.seed) for trial in selected]
     assert told == [(1, 32, 0), (1, 32, 1), (2, 64, 0), (4, 128, 0), (4, 128, 1)]
 
 
@@ -35,10 +35,10 @@ def test_a_sweep_above_the_limit_is_an_error(zipped, monkeypatch):
 
 
 def test_trials_that_differ_only_by_seed_are_a_cell():
-    found = expanded(GRID)
-    assert len({trial.trial_id for trial in found}) == 16 and len({trial.cell_id for trial in found}) == 8
-    one = found[0]
-    assert [trial.seed for trial in found if trial.cell_id == one.cell_id] == [0, 1]
+    trials = expanded(GRID)
+    assert len({trial.trial_id for trial in trials}) == 16 and len({trial.cell_id for trial in trials}) == 8
+    one = trials[0]
+    assert [trial.seed for trial in trials if trial.cell_id == one.cell_id] == [0, 1]
 
 
 def test_none_and_sqrt_at_the_reference_batch_are_two_trials():
@@ -89,8 +89,8 @@ def test_setup_is_built_once_for_each_config():
         asked.append(axes)
         return setup(identity=axes)
 
-    found = trials(Sweep(name="s", axes={**GRID, "budget.epochs": [1, 2], "model": ["a", "b"]}), setup_of)
-    assert len(found) == 64 == len({trial.trial_id for trial in found}) and len(asked) == 4
+    expansion = trials(Sweep(name="s", axes={**GRID, "budget.epochs": [1, 2], "model": ["a", "b"]}), setup_of)
+    assert len(expansion) == 64 == len({trial.trial_id for trial in expansion}) and len(asked) == 4
 
 
 def lines(caught):
@@ -210,7 +210,7 @@ def made(gpus, strategy="auto", device="cuda", nodes=None, cpus=None):
 
 
 @pytest.mark.parametrize(
-    ("asked", "ranks", "each", "cores"),
+    ("asked", "ranks", "gpus_a_rank", "cores"),
     [
         ({"gpus": 1}, 1, 1, 16),
         ({"gpus": 4}, 4, 1, 16),
@@ -225,9 +225,9 @@ def made(gpus, strategy="auto", device="cuda", nodes=None, cpus=None):
         ({"gpus": 8, "strategy": "fsdp", "nodes": 2}, 8, 1, 16),
     ],
 )
-def test_gpus_are_ranks_times_gpus_a_rank(asked, ranks, each, cores):
+def test_gpus_are_ranks_times_gpus_a_rank(asked, ranks, gpus_a_rank, cores):
     held = made(**asked)
-    assert (held.ranks, held.gpus_per_rank, held.cpus_per_rank) == (ranks, each, cores)
+    assert (held.ranks, held.gpus_per_rank, held.cpus_per_rank) == (ranks, gpus_a_rank, cores)
 
 
 @pytest.mark.parametrize(

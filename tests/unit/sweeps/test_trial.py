@@ -63,8 +63,8 @@ def test_device_batch_size_is_the_largest_share_of_a_device():
     ],
 )
 def test_gpus_held_are_whole_devices_unless_shared(held, timing, costs, share):
-    found = on_gpus(held, timing=timing)
-    assert (found.gpus_held, found.memory_share) == (costs, share)
+    spec = on_gpus(held, timing=timing)
+    assert (spec.gpus_held, spec.memory_share) == (costs, share)
 
 
 def test_on_cpus_worker_processes_are_held():
