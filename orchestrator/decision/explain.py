@@ -27,7 +27,7 @@ from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, 
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Moments, jeffreys
-from orchestrator.telemetry.timing_gate import Fault
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, Fault
 from orchestrator.text.rows import cell_label, named, varying
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
@@ -163,7 +163,8 @@ def _no_speed(contenders: Contenders) -> list[Remark]:
 def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
     """Return the remark that no speed is known, with the commonest fault of the timings of these cells (default: all).
 
-    `by` and `cpu` are the program that disturbed most of them, and the share of the cores' time that it took.
+    `by` and `cpu` are the program that disturbed most of them, and the share of the cores' time that it took; an empty
+    word and NaN if none did.
     """
     ok = trials[trials["status"] == Status.OK.value]
     concerned = ok[ok["cell_id"].isin(list(cell_ids))] if cell_ids else ok
@@ -171,16 +172,18 @@ def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
     # The seeds of a cell on several device models have valid timings each.
     fault = Fault(faults.mode()[0]) if len(faults) else Fault.SEVERAL_MODELS
     faulty = ok[ok["timing_fault"] == fault.value] if len(faults) else concerned
-    programs = faulty["foreign_cpu_by"].dropna() if "foreign_cpu_by" in faulty else pd.Series(dtype="object")
-    shares = faulty["foreign_cpu"].dropna() if "foreign_cpu" in faulty else pd.Series(dtype="float64")
+    load = faulty.reindex(columns=["foreign_cpu", "foreign_cpu_by"]).dropna()
+    # Other faults, and other disturbances, are not the fault of the program that happened to run beside.
+    load = load[(load["foreign_cpu"] > FOREIGN_CPU) & (fault is Fault.DISTURBED)]
     return remark(
         "no_speed",
         count=len(faulty),
         timings=len(ok),
         fault=fault.value,
-        by=str(programs.mode()[0]) if len(programs) else "",
-        cpu=float(shares.median()) if len(shares) else math.nan,
-        note=str(faulty["note"].iloc[0]).rstrip("."),
+        by=str(load["foreign_cpu_by"].mode()[0]) if len(load) else "",
+        cpu=float(load["foreign_cpu"].median()),
+        # The note of a trial on shared devices is about something else.
+        note="" if fault is Fault.SHARED else str(faulty["note"].iloc[0]).rstrip("."),
     )
 
 

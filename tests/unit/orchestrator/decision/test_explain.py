@@ -48,6 +48,21 @@ def test_the_largest_speedup_has_valid_timings(timings: tuple[str, ...], code: s
     assert decision.headline.code == code and figures.items() <= decision.headline.values.items()
 
 
+@pytest.mark.parametrize(
+    ("timing", "load", "named"),
+    [
+        ("device", 0.49, "chrome"),
+        ("shared", 0.49, ""),
+        ("shared", 0.001, ""),
+        ("device", 0.001, ""),  # disturbed by something else
+    ],
+)
+def test_a_program_is_named_only_if_it_disturbed_the_timings(timing: str, load: float, named: str) -> None:
+    metrics = measured(90, 0.9) | {"foreign_cpu": load, "foreign_cpu_by": "chrome", "swapped_pages": 9000.0}
+    headline = decided([record_of(1, seed, metrics=metrics, timing=timing) for seed in range(2)]).headline
+    assert (headline.code, headline.values["by"]) == ("no_speed", named)
+
+
 def test_one_seed_is_provisional_and_asks_for_three() -> None:
     decision = decided([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
     assert decision.provisional and math.isnan(decision.p_best) and codes(decision.caveats) == ["one_seed"]
