@@ -63,7 +63,7 @@ class Truth:
 def truth() -> Truth:
     """Compute the truth from the kept results."""
     times: dict[tuple[int, int], list[float]] = {}
-    for end in History(replay(KEPT / "full" / "journal.jsonl").records).all_rows.values():
+    for end in History(replay(KEPT / "full" / "journal.jsonl").records).all_ends.values():
         seconds = end.metrics["samples"] / end.metrics["samples_per_s"]
         times.setdefault((int(end.gpus), end.device_batch_size), []).append(seconds)
     rules = ("none", "linear", "sqrt")

@@ -36,7 +36,9 @@ def fed_per_s(rank: int, kind: str, given: dict[str, Any], meet: str | None) -> 
     """Return the images per second of this rank's input without training, in the second epoch."""
     torch.set_num_threads(1)
     ranks = given["ranks"]
-    gang = process_group.join(Context.alone(rank=rank, world_size=ranks, rendezvous=meet, gang_id=f"{kind}{meet}"))
+    rank_group = process_group.join(
+        Context.alone(rank=rank, world_size=ranks, rendezvous=meet, gang_id=f"{kind}{meet}")
+    )
     images = torch.randint(0, 256, (given["images"], 3, 32, 32), dtype=torch.uint8)
     shares = (given["batch"],) * ranks
     feed = Feed(
@@ -46,7 +48,7 @@ def fed_per_s(rank: int, kind: str, given: dict[str, Any], meet: str | None) -> 
         batch=Batch(global_batch_size=sum(shares), shares=shares),
         seed=0,
     )
-    source = inputs.build(kind, feed, gang, {"workers": given["workers"]})
+    source = inputs.build(kind, feed, rank_group, {"workers": given["workers"]})
     try:
         passes = len(images) // sum(shares)
         minibatches = source.minibatches(0)
@@ -54,7 +56,7 @@ def fed_per_s(rank: int, kind: str, given: dict[str, Any], meet: str | None) -> 
             pass  # an epoch to start the workers
         started = time.perf_counter()
         taken = sum(len(labels) for _, labels in islice(minibatches, passes))
-        (seconds,) = gang.largest(time.perf_counter() - started)
+        (seconds,) = rank_group.largest(time.perf_counter() - started)
     finally:
         source.close()
     return taken * ranks / seconds

@@ -52,7 +52,7 @@ def key(axes: Mapping[str, Any]) -> str:
 
 def ends_of(folder: Path, planned: Sequence[TrialSpec]) -> dict[str, TrialRecord]:
     """Return the results by their axes, with all timings valid and in the current format."""
-    rows = {key(row.axes): row for row in History(replay(folder / "journal.jsonl").records).all_rows.values()}
+    rows = {key(row.axes): row for row in History(replay(folder / "journal.jsonl").records).all_ends.values()}
     ends = ((trial, rows[key(trial.axes)]) for trial in planned)
     return {
         key(trial.axes): dataclasses.replace(undisturbed(end), trial_id=trial.trial_id, cell_id=trial.cell_id)
@@ -106,7 +106,7 @@ def main() -> None:
     request, planned = question_of(given.words)
     records = replay(given.phased / "journal.jsonl").records
     probed = {record.value["speed"]: record.value for record in records if record.kind == Kind.PROBED}
-    real = [undisturbed(row) for row in History(records).all_rows.values()]
+    real = [undisturbed(row) for row in History(records).all_ends.values()]
     grids = [ends_of(folder, planned) for folder in given.full]
     pooled = [
         dataclasses.replace(end, seed=end.seed + 1000 * at) for at, grid in enumerate(grids) for end in grid.values()

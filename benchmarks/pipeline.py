@@ -123,7 +123,7 @@ def measure(size: int) -> dict[str, Any]:
             with stage("expand"):
                 specs = trials(sweep_of(size), setup)
             with stage("plan"):
-                plan = Plan.of(specs, journal.history.all_rows, NODES)
+                plan = Plan.of(specs, journal.history.all_ends, NODES)
             journal.append(Kind.SWEEP, {"fingerprint": {}})
             with stage("run"), Display(screen, waiting=size) as display:
                 session = Session(folder, journal, display, Endless())  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ def measure(size: int) -> dict[str, Any]:
             with stage("collect"):
                 from tests.unit.orchestrator.frames import collect
 
-                ends = list(journal.history.all_rows.values())
+                ends = list(journal.history.all_ends.values())
                 frames = collect(ends, scaling="weak", reference_batch_size=32)
             with stage("tables"):
                 from orchestrator.tables.files import write_tables

@@ -83,8 +83,8 @@ def main() -> None:
         write(folder, trials, epochs)
         with stage("collect"):
             results = read_results(folder)
-            curves, problems = curves_frame(folder, results.history.rows)
-            frames = collect(list(results.history.rows.values()), scaling="weak", reference_batch_size=32)
+            curves, problems = curves_frame(folder, results.history.ends)
+            frames = collect(list(results.history.ends.values()), scaling="weak", reference_batch_size=32)
         collected_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         with stage("tables"):
             write_tables(folder, *frames)

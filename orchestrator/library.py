@@ -166,7 +166,7 @@ class SweepResults:
         history = read_results(folder).history
         # The curve of a trial that runs again belongs to an attempt that does not count yet.
         folder = replace(folder, set_aside=history.set_aside)
-        axes = {trial_id: row.axes for trial_id, row in history.all_rows.items()}
+        axes = {trial_id: row.axes for trial_id, row in history.all_ends.items()}
         trials = sorted(path.parent.name for path in folder.trials.glob(f"*/{METRICS}"))
         rows = ((trial_id, row) for trial_id in trials for row in trial_files.read(folder.metrics(trial_id))[0])
         return pd.DataFrame([{"trial_id": trial_id, **axes.get(trial_id, {}), **row} for trial_id, row in rows])

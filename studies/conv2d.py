@@ -175,8 +175,8 @@ def train(config: Mapping[str, Any], context: Context) -> None:
             )
         call()
         cold_s = clock.read() - started
-    gang = process_group.join(context)
-    (cold_s,) = gang.largest(cold_s)
+    rank_group = process_group.join(context)
+    (cold_s,) = rank_group.largest(cold_s)
     samples = context.batch.global_batch_size
     context.report({"epoch": 1, "epoch_s": cold_s, "samples": samples, "steps": 1})
     context.summarize({"epochs": 1, "samples": samples, "steps": 1})
@@ -186,10 +186,15 @@ def train(config: Mapping[str, Any], context: Context) -> None:
 
     with context.phase("warmup"):
         warmup = Warmup(steps=settings.warmup_steps, seconds=settings.warmup_s)
-        pace = warm_up(step, clock=clock, gang=gang, warmup=warmup)
+        pace = warm_up(step, clock=clock, rank_group=rank_group, warmup=warmup)
     with context.phase("window"):
         window = measure_window(
-            step, clock=clock, gang=gang, least_s=settings.window_s, least_steps=settings.window_steps, pace=pace
+            step,
+            clock=clock,
+            rank_group=rank_group,
+            least_s=settings.window_s,
+            least_steps=settings.window_steps,
+            pace=pace,
         )
     laps = [Lap(seconds=cold_s, steps=1)]
     context.summarize(timings(laps, window, steps_per_epoch=1, global_batch_size=samples))

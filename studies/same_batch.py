@@ -54,7 +54,7 @@ class SharedReplica(Replica):
         """Return the rank's input pipeline."""
         feed = self._workload.feed(self._context.batch, self._context.seed)
         kind = SameInputs if self._config["trainable"]["shared_input"] == NAME else SharedInputs
-        return kind(feed, self._gang, Workers.of(self._settings.loader))
+        return kind(feed, self._rank_group, Workers.of(self._settings.loader))
 
 
 class SharedInputs(Inputs):
@@ -63,12 +63,12 @@ class SharedInputs(Inputs):
     Samples and their order are those of `ResidentInputs`, as with `LoaderInputs`.
     """
 
-    def __init__(self, feed: Feed, gang: RankGroup, workers: Workers) -> None:
+    def __init__(self, feed: Feed, rank_group: RankGroup, workers: Workers) -> None:
         # Messages are plain float32 (float64) in any precision: not every format and layout can be sent everywhere.
         wide = feed.form.dtype if feed.form.dtype.itemsize >= 4 else torch.float32
         plain = replace(feed, form=replace(feed.form, dtype=wide, channels_last=False))
         super().__init__(feed)
-        self._gang, self._wide = gang, wide
+        self._rank_group, self._wide = rank_group, wide
         self._loader = LoaderInputs(plain, range(len(feed.batch.shares)), workers)
 
     def minibatches(self, start: int) -> Iterator[Minibatch]:
@@ -78,7 +78,7 @@ class SharedInputs(Inputs):
         image_place = torch.empty(most, *part.images.shape[1:], dtype=self._wide, device="meta")
         target_place = torch.empty(most, *part.targets.shape[1:], dtype=part.targets.dtype, device="meta")
         loaded: Iterator[tuple[Tensor | None, Tensor | None]]
-        if self._gang.rank == 0:
+        if self._rank_group.rank == 0:
             loaded = self._loader.minibatches(start)
         else:
             loaded = repeat((None, None))
@@ -100,8 +100,8 @@ class SharedInputs(Inputs):
         shares = self.feed.batch.shares
         # Every rank's part is as long as the longest: a scatter knows only one shape.
         parts = None if whole is None else list(pad_sequence(whole.split(shares), batch_first=True))
-        received = self._gang.scatter(parts, torch.empty_like(like, device=self.feed.form.device))
-        return received[: shares[self._gang.rank]]
+        received = self._rank_group.scatter(parts, torch.empty_like(like, device=self.feed.form.device))
+        return received[: shares[self._rank_group.rank]]
 
 
 class SameInputs(SharedInputs):
@@ -111,8 +111,8 @@ class SameInputs(SharedInputs):
     shares.
     """
 
-    def __init__(self, feed: Feed, gang: RankGroup, workers: Workers) -> None:
-        super().__init__(replace(feed, batch=_of_one_rank(feed.batch)), gang, workers)
+    def __init__(self, feed: Feed, rank_group: RankGroup, workers: Workers) -> None:
+        super().__init__(replace(feed, batch=_of_one_rank(feed.batch)), rank_group, workers)
 
     def rebatch(self, batch: Batch) -> None:
         """See `Inputs`."""
@@ -120,8 +120,8 @@ class SameInputs(SharedInputs):
 
     def scatter(self, whole: Tensor | None, *, like: Tensor) -> Tensor:
         """Return the whole batch, which only rank 0 has before."""
-        parts = None if whole is None else [whole] * self._gang.world_size
-        return self._gang.scatter(parts, torch.empty_like(like, device=self.feed.form.device))
+        parts = None if whole is None else [whole] * self._rank_group.world_size
+        return self._rank_group.scatter(parts, torch.empty_like(like, device=self.feed.form.device))
 
 
 def _of_one_rank(batch: Batch) -> Batch:

@@ -49,7 +49,7 @@ class SlowedReplica(Replica):
         self._factor = slow_down_factor(self._config["trainable"], self._context.rank)
         super().fix_batch(fixed)
         pass_s = super().measure_pass_s
-        pause_s = self._gang.rank_local(lambda: (self._factor - 1) * pass_s() if self._factor > 1 else 0.0)
+        pause_s = self._rank_group.rank_local(lambda: (self._factor - 1) * pass_s() if self._factor > 1 else 0.0)
         self._pause = device_pause(self._context.device, pause_s) if pause_s else None
 
     def measure_pass_s(self) -> float:

@@ -110,7 +110,7 @@ class Warmup:
     seconds: float
 
 
-def warm_up(step: Callable[[], None], *, clock: Clock, gang: RankGroup, warmup: Warmup) -> float:
+def warm_up(step: Callable[[], None], *, clock: Clock, rank_group: RankGroup, warmup: Warmup) -> float:
     """Bring caches, allocators and the input pipeline into steady state; return the pace in seconds per step.
 
     All ranks take the same number of steps.
@@ -121,7 +121,7 @@ def warm_up(step: Callable[[], None], *, clock: Clock, gang: RankGroup, warmup: 
         for _ in range(steps):
             step()
         # All ranks must take the same number of steps next, so that the slowest decides.
-        (seconds,) = gang.largest(clock.read() - started)
+        (seconds,) = rank_group.largest(clock.read() - started)
         return seconds / steps
 
     steps = max(1, warmup.steps)
@@ -138,7 +138,7 @@ OVERSHOOT = 1.05  # a window aims this far past its minimal length, so that one 
 
 
 def measure_window(
-    step: Callable[[], None], *, clock: Clock, gang: RankGroup, least_s: float, least_steps: int, pace: float
+    step: Callable[[], None], *, clock: Clock, rank_group: RankGroup, least_s: float, least_steps: int, pace: float
 ) -> Window:
     """Take steps until a window is full. The clock is read at its ends, and again if the window was too short.
 
@@ -153,7 +153,7 @@ def measure_window(
         for _ in range(more):
             step()
         steps += more
-        (seconds,) = gang.largest(clock.read() - started)
+        (seconds,) = rank_group.largest(clock.read() - started)
     return Window(seconds=seconds, steps=steps)
 
 

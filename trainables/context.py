@@ -176,7 +176,8 @@ class Context:
     def phase(self, name: str) -> Iterator[None]:
         """Mark this block as a phase of the trial for telemetry, which separates energy, use and disturbances by phase.
 
-        `training`: the training part of an epoch; `evaluation`; `warmup`; `window`: the window of the throughput.
+        `training`: the training part of an epoch; `evaluation`; `warmup`; `window`: the window of the throughput;
+        `measurement`: of figures beside the training, such as the parts of a step.
         Phases cannot be nested.
         """
         self.observe(name)

@@ -114,19 +114,19 @@ class GradientNoise:
     estimate is read when the next one is measured, or when `smoothed` is called.
     """
 
-    def __init__(self, model: nn.Module, batch: Batch, gang: RankGroup) -> None:
+    def __init__(self, model: nn.Module, batch: Batch, rank_group: RankGroup) -> None:
         """Raise ValueError if a step has only one part: see `parts`."""
-        self._parameters, self._batch, self._gang = list(model.parameters()), batch, gang
+        self._parameters, self._batch, self._rank_group = list(model.parameters()), batch, rank_group
         self._sizes = parts(batch)
         if len(self._sizes) < 2:
             raise ValueError(
                 "gradient noise is measured between ranks or accumulation steps, but this trial has one of each"
             )
-        share, accumulate, ranks = batch.shares[gang.rank], batch.grad_accum_steps, gang.world_size
+        share, accumulate, ranks = batch.shares[rank_group.rank], batch.grad_accum_steps, rank_group.world_size
         # The scaled losses of the passes add up to the mean over the step, those of ranks when averaged.
         own = share * accumulate * ranks if ranks > 1 else share
         self._weight = own / batch.global_batch_size
-        self._squares = torch.zeros(2, dtype=torch.float64, device=gang.device)
+        self._squares = torch.zeros(2, dtype=torch.float64, device=rank_group.device)
         self._before: list[Tensor] | None = None
         # The first step is measured, so that AdaScale has an estimate from the start.
         self._measures, self._steps = True, 0
@@ -173,14 +173,14 @@ class GradientNoise:
         if self._measures:
             # On several ranks the exchange has shown each rank's gradient through `see`; with one rank only passes
             # differ.
-            if self._gang.world_size == 1:
+            if self._rank_group.world_size == 1:
                 self._see_pass()
                 self._before = None
             self._squares[0] /= self._weight**2
             self._squares[1] = _square(self._gradients())
             # The device finished the previous measurement long ago: reading it here does not wait.
             self.smoothed()
-            self._under_way = Readback(self._gang.sum(self._squares))
+            self._under_way = Readback(self._rank_group.sum(self._squares))
             # A new tensor, because the copy of the old one to the host may still be under way.
             self._squares = torch.zeros_like(self._squares)
         self._steps += 1
@@ -202,7 +202,7 @@ class GradientNoise:
         parts = len(self._sizes)
         estimate = NoiseEstimate.of(
             small / parts,
-            big / self._gang.world_size,
+            big / self._rank_group.world_size,
             small_batch=parts / sum(1 / size for size in self._sizes),
             big_batch=self._batch.global_batch_size,
         )
@@ -250,7 +250,9 @@ ALONE = "lr_rule=adascale needs several ranks or accumulation steps to measure n
 class NoiseWatch:
     """A replica's gradient noise, measured if it is `wanted` or the rule is AdaScale, and a step has several parts."""
 
-    def __init__(self, model: nn.Module, context: Context, gang: RankGroup, *, wanted: bool, visible: bool) -> None:
+    def __init__(
+        self, model: nn.Module, context: Context, rank_group: RankGroup, *, wanted: bool, visible: bool
+    ) -> None:
         """Raise ValueError if gradients must be measured but are not `visible`."""
         size = context.batch.global_batch_size
         self._reference = context.lr.reference_batch_size or size
@@ -262,7 +264,7 @@ class NoiseWatch:
         if not visible:
             raise ValueError(UNSEEN)
         if len(parts(context.batch)) > 1:
-            self.gradients = GradientNoise(model, context.batch, gang)
+            self.gradients = GradientNoise(model, context.batch, rank_group)
         elif self._adapts and self._kappa > 1:
             context.remark(ALONE)
 

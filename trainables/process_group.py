@@ -110,7 +110,7 @@ def join(context: Context) -> RankGroup:
     ranks that divide layers are on different nodes.
     """
     global _connected
-    gang = RankGroup(
+    rank_group = RankGroup(
         rank=context.rank,
         world_size=context.world_size,
         device=context.device,
@@ -118,37 +118,41 @@ def join(context: Context) -> RankGroup:
         tensor=context.layout.tensor,
     )
     # Connecting takes seconds with NCCL, and a gang runs many short trials.
-    if gang == _connected:
-        return gang
+    if rank_group == _connected:
+        return rank_group
     leave()
-    if gang.world_size > 1 or context.layout.is_sharded:
+    if rank_group.world_size > 1 or context.layout.is_sharded:
         if context.rendezvous == ALONE:
-            dist.init_process_group("fake", store=fake_store(), rank=gang.rank, world_size=gang.world_size)
+            dist.init_process_group("fake", store=fake_store(), rank=rank_group.rank, world_size=rank_group.world_size)
         else:
-            on_gpu = gang.device.startswith("cuda")
+            on_gpu = rank_group.device.startswith("cuda")
             dist.init_process_group(
                 "nccl" if on_gpu else "gloo",
                 store=_store(context),
-                rank=gang.rank,
-                world_size=gang.world_size,
+                rank=rank_group.rank,
+                world_size=rank_group.world_size,
                 timeout=PATIENCE,
-                device_id=torch.device(gang.device) if on_gpu else None,  # connects now, not within the first step
+                device_id=torch.device(rank_group.device)
+                if on_gpu
+                else None,  # connects now, not within the first step
             )
-        _connected = gang
-    if gang.tensor > 1 and context.rendezvous != ALONE:
-        _require_one_node(gang)
-    return gang
+        _connected = rank_group
+    if rank_group.tensor > 1 and context.rendezvous != ALONE:
+        _require_one_node(rank_group)
+    return rank_group
 
 
-def _require_one_node(gang: RankGroup) -> None:
+def _require_one_node(rank_group: RankGroup) -> None:
     """Raise RequestError on all ranks if the ranks of any group that divides layers are on different nodes."""
     # Ranks exchange numbers, and a checksum tells hosts apart as well as their names do.
-    nodes = gang.each(float(zlib.crc32(socket.gethostname().encode())))
-    groups = [set(nodes[first : first + gang.tensor]) for first in range(0, gang.world_size, gang.tensor)]
+    nodes = rank_group.each(float(zlib.crc32(socket.gethostname().encode())))
+    groups = [
+        set(nodes[first : first + rank_group.tensor]) for first in range(0, rank_group.world_size, rank_group.tensor)
+    ]
     if any(len(group) > 1 for group in groups):
         raise RequestError(
-            f"tensor_parallel={gang.tensor} exchanges activations in every layer: each {gang.tensor} ranks must be on"
-            " one node, and these are not"
+            f"tensor_parallel={rank_group.tensor} exchanges activations in every layer: each {rank_group.tensor} ranks"
+            " must be on one node, and these are not"
         )
 
 

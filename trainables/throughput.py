@@ -25,15 +25,17 @@ def throughput(
     `step` takes one optimizer step on the next global batch; all ranks call this together. The device is synchronised
     only at the ends of the window, and the slowest rank counts. Below the defaults a timing is not valid.
     """
-    gang, clock = process_group.join(context), Clock(context.device)
+    rank_group, clock = process_group.join(context), Clock(context.device)
 
     def take() -> None:
         step()
 
     with context.phase("warmup"):
-        pace = warm_up(take, clock=clock, gang=gang, warmup=warmup)
+        pace = warm_up(take, clock=clock, rank_group=rank_group, warmup=warmup)
     with context.phase("window"):
-        window = measure_window(take, clock=clock, gang=gang, least_s=least_s, least_steps=least_steps, pace=pace)
+        window = measure_window(
+            take, clock=clock, rank_group=rank_group, least_s=least_s, least_steps=least_steps, pace=pace
+        )
     return {
         "samples_per_s": window.steps * context.batch.global_batch_size / window.seconds,
         "window_s": window.seconds,

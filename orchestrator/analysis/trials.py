@@ -162,7 +162,7 @@ def collect(
     the cells, with intervals. Raises ConfigError if `sweep.baseline` names an axis that no record has.
     """
     # Which metrics the trials report is known only now.
-    request = request.judged_by(record.metrics for record in records)
+    request = request.with_metric_of(record.metrics for record in records)
     report, metric = request.settings.report, request.metric
     comparison = Comparison(
         scaling=request.scaling,
@@ -180,7 +180,7 @@ def collect(
 
 def frames(folder: ResultsFolder, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the trials and the cells of a results folder, from its journal. Raises ConfigError if there are none."""
-    rows = history_in(folder).rows
+    rows = history_in(folder).ends
     if not rows:
         raise ConfigError([f"no trial has ended yet in {folder.root}"])
     trials, cells, _ = collect(request, list(rows.values()))
@@ -240,7 +240,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     frame["co_tenants"] = cotenants(records)
     kept = pd.Series([record.in_kept_processes for record in records], frame.index, dtype="bool")
     frame["total_s"] = total_s(frame, kept)
-    return _judged(frame, records)
+    return _with_judgements(frame, records)
 
 
 def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str, str]:
@@ -281,10 +281,10 @@ def _other_axes(record: TrialRecord, timed: TrialRecord | None) -> str | None:
     return ", ".join(f"{axis}={value}" for axis, value in timed.axes.items() if record.axes.get(axis) != value)
 
 
-def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
+def _with_judgements(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
     """Add `timing_valid`, `timing_fault`, `work_done`, `budget_samples`, and notes on these and on stragglers."""
-    judged, slow = timing_gate.judged(records), stragglers(records)
-    judgements = [judged.get(trial_id) for trial_id in frame["trial_id"]]
+    timings, slow = timing_gate.judgements_of(records), stragglers(records)
+    judgements = [timings.get(trial_id) for trial_id in frame["trial_id"]]
     frame["timing_valid"] = pd.array(
         [None if judgement is None else judgement.fault is None for judgement in judgements], dtype="boolean"
     )

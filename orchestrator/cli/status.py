@@ -32,23 +32,23 @@ def status_of(root: Path) -> dict[str, Any]:
     """Return a sweep's state as JSON values. Raises ConfigError if the folder has no journal."""
     folder = ResultsFolder(root)
     history = history_in(folder)
-    return state_of(folder, history, history.rows)
+    return state_of(folder, history, history.ends)
 
 
-def state_of(folder: ResultsFolder, history: History, rows: Mapping[str, TrialRecord]) -> dict[str, Any]:
-    """Return the state of a sweep with this history, as `status_of`; `rows` are those of the history."""
+def state_of(folder: ResultsFolder, history: History, ends: Mapping[str, TrialRecord]) -> dict[str, Any]:
+    """Return the state of a sweep with this history, as `status_of`; `ends` are those of the history."""
     driver = driver_of(folder)
-    counts = Counter(str(row.status) for row in rows.values())
+    counts = Counter(str(end.status) for end in ends.values())
     started = [trial_id for trial_id, trial in history.trials.items() if trial.running]
     # Without a driver nothing runs: a start without an end was interrupted.
     running = [_running(folder, trial_id, history) for trial_id in started] if driver else []
-    again = sum(trial_id in rows for trial_id in started)
+    again = sum(trial_id in ends for trial_id in started)
     # Journals of earlier versions do not tell the number, and the grid may have become smaller.
-    planned = max(history.planned, len(rows))
-    # A trial that runs again has a row already, and would count twice.
-    ended = len(rows) - (again if driver else 0)
+    planned = max(history.planned, len(ends))
+    # A trial that runs again has an end already, and would count twice.
+    ended = len(ends) - (again if driver else 0)
     waiting = max(0, planned - ended - len(running))
-    took_s = [row.wall_s for row in rows.values() if row.wall_s]
+    took_s = [end.wall_s for end in ends.values() if end.wall_s]
     running_s = [trial["running_s"] or 0.0 for trial in running]
     left_s = time_left_s(took_s, running_s, waiting, at_once=max(1, len(running)))
     return {

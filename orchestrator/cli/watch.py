@@ -112,9 +112,9 @@ class WatchedSweep:
         if self._journal == (status.st_size, status.st_mtime_ns):
             return
         self._history = read_results(self._folder).history
-        self._rows = self._history.rows
+        self._rows = self._history.ends
         records = sorted(self._rows.values(), key=lambda record: record.finished_at, reverse=True)
-        self._metric = self._request.judged_by(record.metrics for record in records).metric
+        self._metric = self._request.with_metric_of(record.metrics for record in records).metric
         # A row that repeats another one's training has the same curve.
         self._with_curve = [record.trial_id for record in records if not record.same_as][:MOST_CURVES]
         leaders, reasons = Leaders(self._metric), disturbed(records)

@@ -173,7 +173,7 @@ class Request:
         budget, price = self.settings.sweep.budget, self.settings.report.price_per_gpu_hour
         return SweepBudget(**vars(budget), price_per_gpu_hour=price)
 
-    def judged_by(self, metrics: Iterable[Mapping[str, Any]]) -> Request:
+    def with_metric_of(self, metrics: Iterable[Mapping[str, Any]]) -> Request:
         """Return the request with the validation loss as its metric if it names none, and trials report no accuracy."""
         reported = {name for values in metrics for name in values}
         # A metric that the user names stays, even if no trial reports it: the tables then say so.

@@ -223,10 +223,10 @@ def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:
         yield GpuCount(gpus=gpus, name=name, cell_id=cell_id, why_none=why)
 
 
-def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
-    """Return the recommendation for a sweep with these frames (see `analysis.trials.collect`) and judged claims."""
+def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequence[Verdict] = ()) -> Recommendation:
+    """Return the recommendation for frames of `analysis.trials.collect`, and verdicts on the claims of their sweep."""
     if terms.report.objective == NO_OBJECTIVE:
-        headline, *details = [*too_few_workers(trials), *without_objective(trials, cells, judged)]
+        headline, *details = [*too_few_workers(trials), *without_objective(trials, cells, claims)]
         return Recommendation(terms=terms, headline=headline, details=tuple(details), provisional=False)
     contenders = Contenders.of(trials, cells, terms)
     chosen, baseline = contenders.chosen, contenders.baseline

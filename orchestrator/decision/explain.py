@@ -187,11 +187,11 @@ def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
     )
 
 
-def without_objective(trials: pd.DataFrame, cells: pd.DataFrame, judged: Sequence[Verdict]) -> list[Remark]:
+def without_objective(trials: pd.DataFrame, cells: pd.DataFrame, claims: Sequence[Verdict]) -> list[Remark]:
     """Return the outcome of the claims and the largest speed-up among the cells of a summary."""
-    verdicts = sorted((verdict.verdict for verdict in judged), key=(CONFIRMED, REFUTED, INCONCLUSIVE).index)
-    claims = [remark("claims", counts=dict(Counter(verdicts)))] if judged else []
-    return [*claims, *_largest_speedup(trials, cells), remark("not_requested")]
+    verdicts = sorted((verdict.verdict for verdict in claims), key=(CONFIRMED, REFUTED, INCONCLUSIVE).index)
+    counted = [remark("claims", counts=dict(Counter(verdicts)))] if claims else []
+    return [*counted, *_largest_speedup(trials, cells), remark("not_requested")]
 
 
 def _largest_speedup(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Remark]:

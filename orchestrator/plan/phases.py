@@ -91,7 +91,7 @@ class Prospects:
         ok = [record for record in known if record.cell_id not in ruled_out]
         known_ids = {record.trial_id for record in known}
         seeds_left = Counter(trial.cell_id for trial in planned if trial.trial_id not in known_ids)
-        return _judged(without_results, request, ok, seeds_left) if ok else without_results
+        return _with_results(without_results, request, ok, seeds_left) if ok else without_results
 
 
 def _levels(
@@ -129,7 +129,7 @@ def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
             return float(1 / samples_per_s)
 
 
-def _judged(
+def _with_results(
     without_results: Prospects, request: Request, ok: Sequence[TrialRecord], seeds_left: Mapping[str, int]
 ) -> Prospects:
     """Add what the ok trials say; `seeds_left` has the number of further seeds of each cell."""

@@ -201,18 +201,18 @@ def plan_now(checked: CheckedSweep) -> Plan:
     sweep = checked.with_outputs(history.outputs)
     fingerprint = sweep.fingerprint()
     if request.settings.extrapolates:
-        rows = history.rows
-        nodes = _nodes_of(rows, request)
+        ends = history.ends
+        nodes = _nodes_of(ends, request)
     else:
-        rows = history.rows_under(fingerprint)
+        ends = history.ends_under(fingerprint)
         nodes = _nodes(request)
-    planned = Plan.of_sweep(sweep, rows, nodes)
+    planned = Plan.of_sweep(sweep, ends, nodes)
     return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
 
 
-def _nodes_of(rows: Mapping[str, TrialRecord], request: Request) -> Sequence[Node]:
+def _nodes_of(ends: Mapping[str, TrialRecord], request: Request) -> Sequence[Node]:
     """Return a node like those that ran the trials. Raises ConfigError if none ran."""
-    records = [record for record in rows.values() if record.status is Status.OK]
+    records = [record for record in ends.values() if record.status is Status.OK]
     if not records:
         raise ConfigError([f"forecast.gpus extrapolates from trials that ran: {request.results_dir} has none"])
     largest = max(records, key=lambda record: record.gpus)

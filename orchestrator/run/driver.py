@@ -95,7 +95,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
             # Where the nodes are known, the back end starts only once there is a trial to run.
             known = known_nodes(request)
             backend, nodes = (None, known) if known else sweep.start_backend()
-            plan = Plan.of_sweep(sweep.checked, journal.history.rows_under(sweep.fingerprint), nodes)
+            plan = Plan.of_sweep(sweep.checked, journal.history.ends_under(sweep.fingerprint), nodes)
             sweep.take_up(plan, here=backend is None)
             plan = sweep.run_trials(plan, backend, trackers)
             reached(Moment.ALL_RAN)
@@ -125,7 +125,7 @@ class SweepRun:
             way_on = "choose another results_dir, or continue here with allow_changed=true"
             result = "plan and tables then leave out the results of what has changed"
             raise ConfigError([heading, *changes, f"{way_on}: {result}"])
-        if changes and history.all_rows and not history.has_answers:
+        if changes and history.all_ends and not history.has_answers:
             self.console.print("earlier trials here had another configuration, and all failed: they are ignored")
 
     def start_backend(self) -> tuple[Backend, Sequence[Node]]:
@@ -234,7 +234,7 @@ class SweepRun:
         """Write and print the tables; return the exit status."""
         history, interrupt, console = self.journal.history, self.interrupt, self.console
         interrupt.nothing_runs()
-        if interrupt.signal is not None and history.rows:
+        if interrupt.signal is not None and history.ends:
             self._report_interrupt(plan)  # before the tables, which a busy machine may not get to
         with console.status("writing the tables …") if console.is_terminal else nullcontext():
             # After an interruption there are a few seconds, and the page alone may take longer.
@@ -257,9 +257,9 @@ class SweepRun:
 
     def _report_interrupt(self, plan: Plan) -> None:
         """Print how many trials have not run, or not again."""
-        rows = self.journal.history.rows
-        waiting = sum(trial.trial_id not in rows for trial in plan.trials)
-        not_again = len(plan.not_run_again(rows))
+        ends = self.journal.history.ends
+        waiting = sum(trial.trial_id not in ends for trial in plan.trials)
+        not_again = len(plan.not_run_again(ends))
         if waiting or not not_again:
             self.console.print(have_not_run(waiting))
         if not_again:

@@ -74,13 +74,13 @@ def tables_written(
     Raises OSError if the tables cannot be written or the disk is full. Any other failure becomes a problem and does not
     affect the other steps.
     """
-    rows = history.rows
-    missing = sum(trial.trial_id not in rows for trial in planned or ())
+    ends = history.ends
+    missing = sum(trial.trial_id not in ends for trial in planned or ())
     # A journal may hold trials of a wider grid, which are no part of this run.
-    ids = {trial.trial_id for trial in planned or ()} or set(rows)
-    of_trials = trial_problems(folder, [record for record in rows.values() if record.trial_id in ids])
+    ids = {trial.trial_id for trial in planned or ()} or set(ends)
+    of_trials = trial_problems(folder, [record for record in ends.values() if record.trial_id in ids])
     not_run = [Problem(label="Not run", what=have_not_run(missing), fails=True)] if missing else []
-    if not rows:
+    if not ends:
         return SweepEnd(
             folder=folder,
             trials=pd.DataFrame(),
@@ -89,20 +89,20 @@ def tables_written(
             problems=[*problems, *not_run],
             missing=missing,
         )
-    records = list(rows.values())
+    records = list(ends.values())
     trials, cells, terms = collect(request, records, history.driver.get("arguments") or ())
     terms = replace(terms, unfinished=history.is_unfinished if planned is None else missing > 0)
     sweep = str(cells["sweep"].iloc[0])
     steps = _Steps(folder)
 
     claims = [Claim.of(claim) for claim in request.settings.sweep.claims]
-    judged = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells)) if claims else []
-    recommendation = steps.run("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
+    claim_verdicts = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells)) if claims else []
+    recommendation = steps.run("the recommendation", lambda: decide(trials, cells, terms, claim_verdicts or ()))
     recommendation = recommendation or not_made(terms)
 
     # The tables come before the report, which may fail.
     makers: Mapping[str, Callable[[], Document | None]] = {
-        CLAIMS: lambda: claims_document(judged, request.sweep.name) if judged else None,
+        CLAIMS: lambda: claims_document(claim_verdicts, request.sweep.name) if claim_verdicts else None,
         "scaling.md": lambda: scaling(trials, cells),
         CRITICAL_BATCH: lambda: critical_batch(trials, cells, terms, request.reference_batch_size),
         "forecast.md": lambda: forecast_document(records),
@@ -119,7 +119,7 @@ def tables_written(
         if document.rows is not None:
             texts[f"{Path(file).stem}.csv"] = document.rows.to_csv(index=False)
     write_tables(folder, trials, cells, texts, terms.metric)
-    of_claims = _claim_problems(judged, _FAILING[request.settings.claims.fail_on])
+    of_claims = _claim_problems(claim_verdicts, _FAILING[request.settings.claims.fail_on])
     return SweepEnd(
         folder=folder,
         trials=trials,
@@ -167,10 +167,10 @@ def trial_problems(folder: ResultsFolder, records: Sequence[TrialRecord]) -> lis
     return problems
 
 
-def _claim_problems(judged: Sequence[Verdict] | None, failing: Sequence[str]) -> Iterator[Problem]:
-    """Yield a problem for each claim with one of the failing verdicts; `judged` is None if judging failed."""
-    lines = ["the claims could not be judged"] if failing and judged is None else []
-    for verdict in judged or ():
+def _claim_problems(claim_verdicts: Sequence[Verdict] | None, failing: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem for each claim with one of the failing verdicts; `claim_verdicts` is None if judging failed."""
+    lines = ["the claims could not be judged"] if failing and claim_verdicts is None else []
+    for verdict in claim_verdicts or ():
         if verdict.verdict in failing:
             lines.append(f"{verdict.claim.sentence!r} is {verdict.verdict}")
     yield from (Problem(label="Claim", what=f"{line} (claims.fail_on)", fails=True) for line in lines)

@@ -21,7 +21,7 @@ from orchestrator.schedule.scheduler import Start
 from orchestrator.store.alike import speed_group
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialOutcome, TrialRecord
-from orchestrator.telemetry.timing_gate import judged, needs_repetition
+from orchestrator.telemetry.timing_gate import judgements_of, needs_repetition
 from orchestrator.text.numbers import counted
 from sweeps.branch import base_of, point_of
 from sweeps.identity import LOOPS, SHOWN_DIGITS, equivalent_cells
@@ -64,13 +64,13 @@ class WholeGrid:
 
     def copies(self, waiting: Sequence[TrialSpec], history: History) -> Round:
         """Return the trials whose original has ended with a result."""
-        rows = history.rows
+        ends = history.ends
         copied = []
         for trial in self._independent(waiting):
             original = self._original.get(trial.trial_id, "")
-            row = history.of(original).result if original in rows else None
-            if row is not None and not row.same_as:
-                copied.append((trial, row))
+            end = history.of(original).result if original in ends else None
+            if end is not None and not end.same_as:
+                copied.append((trial, end))
         return Round(copied=copied)
 
     def next(self, waiting: Sequence[TrialSpec], history: History) -> Round:
@@ -98,10 +98,10 @@ class Branches:
 
     def without_base(self, waiting: Sequence[TrialSpec], history: History) -> Round:
         """Return the branches whose base has ended without a result to start from."""
-        ids, rows = {trial.trial_id for trial in waiting}, history.rows
+        ids, ends = {trial.trial_id for trial in waiting}, history.ends
         left_out = []
         for trial in waiting:
-            base = rows.get(base_of(trial)) if base_of(trial) not in ids else None
+            base = ends.get(base_of(trial)) if base_of(trial) not in ids else None
             if base is not None and base.status is not Status.OK:
                 note = f"its base, trial {base.trial_id[:SHOWN_DIGITS]}, is {base.status.value}: {base.note}"
                 rule = base.skipped_by or "base"
@@ -145,7 +145,7 @@ class Phases:
             return Round()
         # With rerun=failed, earlier ends of the waiting trials no longer count.
         ids = {trial.trial_id for trial in waiting}
-        ends = {trial_id: end for trial_id, end in history.rows.items() if trial_id not in ids}
+        ends = {trial_id: end for trial_id, end in history.ends.items() if trial_id not in ids}
         self._prospects = Prospects.of(self._request, self._plan.trials, ends, history.probes)
         return Round(trials=phases.next_trials(waiting, self._prospects))
 
@@ -170,19 +170,19 @@ class FurtherSeeds:
 
         The number of seeds of a cell at most doubles in a round, because few seeds predict badly how many are needed.
         """
-        if self.more_seeds is None or self.unsettled or not history.rows:
+        if self.more_seeds is None or self.unsettled or not history.ends:
             return Round()
         from orchestrator.analysis.trials import collect  # pandas, which other sweeps do not need yet
         from orchestrator.decision.decide import decide
         from orchestrator.decision.more_seeds import with_more
 
         # The recommendation itself decides which seeds are missing, so that both say the same.
-        rows = list(history.rows.values())
-        recommendation = decide(*collect(self._request, rows))
+        ends = list(history.ends.values())
+        recommendation = decide(*collect(self._request, ends))
         cells = {trial.cell_id: trial for trial in self._plan.trials}
         seeds: dict[str, list[int]] = {}
-        for row in rows:
-            seeds.setdefault(row.cell_id, []).append(row.seed)
+        for end in ends:
+            seeds.setdefault(end.cell_id, []).append(end.seed)
         wishes = [wish for wish in recommendation.more_seeds if wish.cell_id in cells]
         if recommendation.verdict in (CLEAR, SPEED_ONLY) or not wishes:
             return Round()
@@ -202,7 +202,7 @@ class FurtherSeeds:
         return Round(trials=trials, message=f"{recommendation.verdict}: {names}: {count} run")
 
     def leave_out(self, ends: LeftOut) -> LeftOut:
-        """Return the ends of other trials. A further seed gets no row, which would count against its cell."""
+        """Return the ends of other trials. A further seed gets no end, which would count against its cell."""
         for trial, end in ends:
             if trial.trial_id in self.added:
                 self.unsettled = end.note
@@ -229,16 +229,16 @@ class Repetitions:
         """Return a repetition of each disturbed timing, as far as allowed."""
         if self._is_done:
             return Round()
-        rows = history.rows
-        idle = self._plan.not_run_again(rows)
+        ends = history.ends
+        idle = self._plan.not_run_again(ends)
         ran = [trial for trial in self._plan.trials if trial.trial_id not in idle]
         if self._extra_seeds.more_seeds:
             # Further seeds are no part of the plan, but their timings decide the verdict.
             ran += self._extra_seeds.added.values()
-            repetitions = to_repeat(ran, rows, self._repeated, 1.0)
+            repetitions = to_repeat(ran, ends, self._repeated, 1.0)
             self._repeated |= {trial.measures for trial in repetitions}
         else:
-            repetitions = to_repeat(ran, rows, history.repeated, self._share)
+            repetitions = to_repeat(ran, ends, history.repeated, self._share)
             self._is_done = True
         count = counted(len(repetitions), "trial is", "trials are")
         return Round(trials=repetitions, message=f"disturbed or doubtful timings: {count} timed again, one at a time")
@@ -259,7 +259,7 @@ class Rounds:
         leaves_out = request.settings.sweep.phases or request.settings.sweep.early_stop
         stopped: set[str] = set()
         if leaves_out and request.rerun.word == "none":
-            stopped = {trial for trial, end in history.rows.items() if end.skipped_by == "early_stop"} - plan.named
+            stopped = {trial for trial, end in history.ends.items() if end.skipped_by == "early_stop"} - plan.named
         may_run = plan.may_run(waits=request.waits)
         self._waiting = [trial for trial in may_run if trial.trial_id not in stopped]
         self._extra_seeds = FurtherSeeds(request, plan, more_seeds)
@@ -295,7 +295,7 @@ class Rounds:
         # If the driver has waited for nodes already, the trials do not wait once more.
         patience = Patience(wait_s=wait_s, waited_s=0.0 if nodes_ready(nodes, request, wait_s) else wait_s)
         # One ok trial of an earlier run shows that the failures depend on the axes.
-        has_ok_trial = any(row.status is Status.OK for row in history.rows.values())
+        has_ok_trial = any(end.status is Status.OK for end in history.ends.values())
         return TrialQueue(
             trials,
             durations=self._plan.durations,
@@ -317,8 +317,8 @@ class Rounds:
         for source in self._sources:
             # A source may leave trials out, which the next one then does not see.
             answer = source(self._waiting, self._history)
-            for trial, row in answer.copied:
-                self._session.copied(trial, row)
+            for trial, end in answer.copied:
+                self._session.copied(trial, end)
                 self._branches.close(trial)
             self._session.left_out(answer.left_out)
             gone = {trial.trial_id for trial, _ in (*answer.copied, *answer.left_out)}
@@ -369,18 +369,18 @@ class SharedTimings:
     def _is_timed(self, trial_id: str) -> bool:
         """Return whether the trial has ended, and its timing is valid and not that of another trial."""
         trial = self._history.of(trial_id)
-        if trial.running or trial.row is None or trial.row.timed_with or "samples_per_s" not in trial.row.metrics:
+        if trial.running or trial.end is None or trial.end.timed_with or "samples_per_s" not in trial.end.metrics:
             return False
-        judgement = judged([trial.row]).get(trial_id)
+        judgement = judgements_of([trial.end]).get(trial_id)
         return judgement is not None and judgement.fault is None
 
 
 def _memory(history: History) -> MemoryShares:
-    return MemoryShares.of(history.rows.values(), history.probes.values())
+    return MemoryShares.of(history.ends.values(), history.probes.values())
 
 
 def to_repeat(
-    ran: Sequence[TrialSpec], rows: Mapping[str, TrialRecord], repeated: Collection[str], share: float
+    ran: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], repeated: Collection[str], share: float
 ) -> list[TrialSpec]:
     """Return repetitions of timings in need of one, with the node to themselves, of at most `share` of the trials.
 
@@ -389,7 +389,7 @@ def to_repeat(
     or shared are not: a repetition would not be better.
     """
     most = max(1, int(share * len(ran))) if share > 0 else 0
-    disturbed = needs_repetition(rows)
+    disturbed = needs_repetition(ends)
     left = most - sum(trial.trial_id in repeated for trial in ran)
     again = [trial for trial in ran if trial.trial_id in disturbed and trial.trial_id not in repeated]
     return list(map(repetition_of, again[: max(0, left)]))

@@ -74,7 +74,7 @@ class Session:
         self.restore_files()
 
     def restore_files(self) -> None:
-        """Restore the files of the valid row for trials whose further attempt was cut short."""
+        """Restore the files of the valid end for trials whose further attempt was cut short."""
         self._folders.restore_files(self._history)
 
     def started(self, trial: TrialSpec) -> None:
@@ -95,7 +95,7 @@ class Session:
         # Before anything else: if the driver is killed now, the next one knows that an attempt may have begun.
         self._journal.append(Kind.STARTED, value | ({"measures": trial.measures} if trial.measures else {}))
         reached(Moment.TRIAL_STARTED)
-        # The files of the valid row must survive an attempt that may be interrupted.
+        # The files of the valid end must survive an attempt that may be interrupted.
         if had_ended:
             snapshot(self._folder.trial(trial.trial_id))
         self._folders.prepare(trial, continues=attempt > 1 and not had_ended)
@@ -126,7 +126,7 @@ class Session:
             raise OSError(int(number[1]) if number else errno.ENOSPC, outcome.note, str(folder))
         outcome = self._folders.cleaned(trial, outcome)
         if outcome.cause is Cause.REQUEST:
-            statuses: list[object] = [row.status.value for row in self._history.all_rows.values()]
+            statuses: list[object] = [end.status.value for end in self._history.all_ends.values()]
             statuses += [probe.get("status") for probe in self._history.probes.values()]
             # Every further trial would fail in the same way, and the user would wait for each.
             if Status.OK not in statuses:
@@ -181,9 +181,9 @@ class Session:
 
         Probes and repetitions that were left out may come later, and have no end.
         """
-        rows = self._history.all_rows
+        all_ends = self._history.all_ends
         # The same command may run many times while trials wait for room: one record is enough.
-        left_out = {key: (row.status, row.note) for key, row in rows.items() if row.skipped_by}
+        left_out = {key: (end.status, end.note) for key, end in all_ends.items() if end.skipped_by}
         new = [(trial, end) for trial, end in ends if left_out.get(trial.trial_id) != (end.status, end.note)]
         for trial, end in new:
             if not trial.measures:
@@ -240,7 +240,7 @@ class Session:
         forecast = self._rehearsals.forecast(trial)
         record = replace(
             record,
-            disturbed=why_discarded(record, self._history.all_rows),
+            disturbed=why_discarded(record, self._history.all_ends),
             forecast=forecast.figures() if forecast and forecast.source == REHEARSED else {},
         )
         folder = self._folder.trial(trial.trial_id)

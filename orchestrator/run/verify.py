@@ -105,7 +105,7 @@ def of_the_tables(folder: ResultsFolder, history: History) -> Iterator[str]:
         return
     try:
         rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
-        unknown = [row["trial_id"] for row in rows if row["trial_id"] not in history.rows]
+        unknown = [row["trial_id"] for row in rows if row["trial_id"] not in history.ends]
     except (ValueError, KeyError, csv.Error) as error:
         yield f"{table}: not a table ({error!r}); {again}"
         return
@@ -224,18 +224,18 @@ def verify(folder: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[s
     unusable = [f"{folder.journal}: {record}" for record in journal.unusable]
     violations = [*reading.violations, *(damage for damage in damages if damage not in torn), *unusable]
     if same and history.missing is not None:
-        violations += of_the_plan(planned, history.rows, history.missing)
+        violations += of_the_plan(planned, history.ends, history.missing)
     violations += of_ended_trials(folder, history)
     violations += of_running_trials(folder, reading.unfinished)
     violations += of_checkpoints(folder)
     violations += without_a_record(folder, history.folders)
     violations += of_the_tables(folder, history)
     violations += _orphans(folder)
-    missing = [trial_id for trial_id in planned if trial_id not in history.all_rows]
+    missing = [trial_id for trial_id in planned if trial_id not in history.all_ends]
     trials = sum(not trial.measures for trial in history.trials.values())
     remarks = [
         *torn,
-        f"records: {len(journal.records)}, trials: {trials}, with an end: {len(history.rows)}"
+        f"records: {len(journal.records)}, trials: {trials}, with an end: {len(history.ends)}"
         + (f", planned without one: {len(missing)} of {len(planned)}" if same and planned else ""),
     ]
     if driver:

@@ -1,8 +1,8 @@
 """The state of a sweep: one fold over its journal, which answers every question about what has happened so far.
 
-A trial's row is its last valid end, with the timing that counts. A trial with a result keeps it if a rerun was
-requested and a budget or lack of room left the trial out. The timing of a row is replaced by that of a repetition,
-unless that is disturbed, too; the disturbed timing of a rerun does not replace a valid one. The row's note says so.
+A trial's end is its last valid record, with the timing that counts. A trial with a result keeps it if a rerun was
+requested and a budget or lack of room left the trial out. The timing of an end is replaced by that of a repetition,
+unless that is disturbed, too; the disturbed timing of a rerun does not replace a valid one. The end's note says so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_ANSWER = frozenset((Status.FAILED, Status.INFEASIBLE, Status.SKIPPED))
 
 @dataclass(kw_only=True)
 class TrialHistory:
-    """The state of one trial after the records so far. Repetitions have no row: they change that of their trial."""
+    """The state of one trial after the records so far. Repetitions have no end: they change that of their trial."""
 
     attempt: int = 0  # the number of the last attempt; 0 if none has started
     running: bool = False  # whether the last attempt has started, and no record tells its end
@@ -37,14 +37,14 @@ class TrialHistory:
     restarted: bool = False  # whether an attempt has started after a terminal record
     failures: list[Cause] = field(default_factory=list)
     """The causes by which attempts failed since the last terminal record."""
-    row: TrialRecord | None = None  # the valid end; None if the trial has not ended
+    end: TrialRecord | None = None  # the valid end; None if the trial has not ended
     repeated: bool = False  # whether the timing of the last attempt was repeated, with any result
     files: Mapping[str, str] = field(default_factory=dict)  # the SHA-256 of the files of the last attempt, by name
     fingerprint: int = 0  # the number of the fingerprint under which the trial ended
     earlier_s: float = 0.0  # seconds of the attempts since the last terminal record
     unknown_attempts: int = 0  # how many of those attempts are of unknown length: their driver was killed
     result: TrialRecord | None = None
-    """The row without notes on how its timing was chosen; None unless the trial has a result."""
+    """The end without notes on how its timing was chosen; None unless the trial has a result."""
     trained: TrialRecord | None = None  # the result with its own timing
 
     @property
@@ -76,15 +76,15 @@ class TrialHistory:
         before, self.repeated = self.result, False
         # A rerun that a budget or lack of room left out has not run, so that nothing replaces the result.
         if before and record.status in (Status.SKIPPED, Status.INFEASIBLE) and not record.wall_s:
-            self.row = _noted(before, f"not run again, although requested: {_end_of(record)}")
+            self.end = _noted(before, f"not run again, although requested: {_end_of(record)}")
         elif record.status not in _RESULTS:
-            self.row, self.result = record, None
+            self.end, self.result = record, None
         else:
-            self.trained = self.result = self.row = replace(record, disturbed="")
+            self.trained = self.result = self.end = replace(record, disturbed="")
             # The new result counts, but a disturbed timing must not replace a valid one of the same trial.
             if before and before.status is record.status is Status.OK and record.disturbed:
                 self.result = record.timed_by(before)
-                self.row = _noted(self.result)
+                self.end = _noted(self.result)
 
     def repeat_timing(self, repetition: TrialRecord) -> None:
         """Take a repetition of the trial's timing; ignored unless the trial is ok."""
@@ -92,33 +92,33 @@ class TrialHistory:
             return
         self.repeated = True
         if repetition.status is not Status.OK:
-            self.row = _noted(self.result, f"a repetition of its timing ended as {_end_of(repetition)}")
+            self.end = _noted(self.result, f"a repetition of its timing ended as {_end_of(repetition)}")
         elif repetition.disturbed:
-            self.row = _noted(self.result, f"re-timed, still disturbed: {repetition.disturbed}")
+            self.end = _noted(self.result, f"re-timed, still disturbed: {repetition.disturbed}")
         else:
             self.result = self.trained.timed_by(repetition)
             kept = [name for name in TRAINING_TIMES if name in self.result.metrics and not repetition.has_timing(name)]
-            self.row = _noted(self.result, "re-timed alone" + (f", except {', '.join(kept)}" if kept else ""))
+            self.end = _noted(self.result, "re-timed alone" + (f", except {', '.join(kept)}" if kept else ""))
 
 
 def _end_of(record: TrialRecord) -> str:
     return f"{record.status.value}" + (f": {record.note}" if record.note else "")
 
 
-def _with_speed(row: TrialRecord, timed: TrialRecord | None) -> TrialRecord:
-    """Return the row with the speed of another trial, if that is ok; its own times of the training stay."""
+def _with_speed(end: TrialRecord, timed: TrialRecord | None) -> TrialRecord:
+    """Return the end with the speed of another trial, if that is ok; its own times of the training stay."""
     if timed is None or timed.status is not Status.OK:
-        return row
+        return end
     # Only the window may be from another trial: how long this training took depends on its own batch and rule.
-    own = {name: row.metrics[name] for name in (*TRAINING_TIMES, "energy_source") if name in row.metrics}
-    timed_row = row.timed_by(replace(timed, purpose=Purpose.WINDOW))
-    return replace(timed_row, metrics={**timed_row.metrics, **own})
+    own = {name: end.metrics[name] for name in (*TRAINING_TIMES, "energy_source") if name in end.metrics}
+    timed_end = end.timed_by(replace(timed, purpose=Purpose.WINDOW))
+    return replace(timed_end, metrics={**timed_end.metrics, **own})
 
 
-def _noted(row: TrialRecord, *more: str) -> TrialRecord:
-    """Return the row with notes on the attempt that its timing is from, and on what did not replace it."""
-    earlier = f"the timing is an earlier attempt's: this one's was disturbed ({row.disturbed})" if row.disturbed else ""
-    return replace(row, note="; ".join(filter(None, (row.note, earlier, *more))))
+def _noted(end: TrialRecord, *more: str) -> TrialRecord:
+    """Return the end with notes on the attempt that its timing is from, and on what did not replace it."""
+    earlier = f"the timing is an earlier attempt's: this one's was disturbed ({end.disturbed})" if end.disturbed else ""
+    return replace(end, note="; ".join(filter(None, (end.note, earlier, *more))))
 
 
 class History:
@@ -140,7 +140,7 @@ class History:
         """GPU-seconds (or worker-seconds) of all attempts, repetitions and probes, under any config."""
         self._fingerprints: list[Mapping[str, Any] | None] = [None]
         self._current = 0  # the number of the last request's fingerprint
-        self.all_rows: dict[str, TrialRecord] = {}  # how each trial ended, under any config, by trial id
+        self.all_ends: dict[str, TrialRecord] = {}  # how each trial ended, under any config, by trial id
         self._probes: list[tuple[int, Mapping[str, Any]]] = []
         self._processes: set[str] = set()  # those that have run a trial
         self._rewritten: tuple[int, frozenset[str]] = (0, frozenset())
@@ -175,7 +175,7 @@ class History:
         fingerprint, driver, hardware = (value.get(key) for key in ("fingerprint", "driver", "hardware"))
         self.fingerprint = fingerprint if isinstance(fingerprint, Mapping) else {}
         self._current = self._number_of(self.fingerprint)
-        # A request that was made before takes its number again: rows of its trials count again.
+        # A request that was made before takes its number again: ends of its trials count again.
         if self._current < 0:
             self._current = len(self._fingerprints)
             self._fingerprints.append(self.fingerprint)
@@ -196,7 +196,7 @@ class History:
         if record.measures:
             timed = self.of(record.measures)
             timed.repeat_timing(record)
-            self._keep_row(record.measures, timed)
+            self._keep_end(record.measures, timed)
         else:
             trial.finish(record)
             # The journal names the request once, before its trials, and not in each record.
@@ -204,7 +204,7 @@ class History:
             self._ended_since.add(trial_id)
             if record.status is Status.OK and not record.same_as:
                 self._take_rewritten(value.get("rewritten"))
-            self._keep_row(trial_id, trial)
+            self._keep_end(trial_id, trial)
         files = value.get("files")
         trial.files = files if isinstance(files, Mapping) else {}
         trial.running, trial.ended = False, True
@@ -226,9 +226,9 @@ class History:
         # A file that one trial leaves alone is an input of the others, not an output of all.
         self._rewritten = self._current, now & before if under == self._current else now
 
-    def _keep_row(self, trial_id: str, trial: TrialHistory) -> None:
-        if trial.row:
-            self.all_rows[trial_id] = trial.row
+    def _keep_end(self, trial_id: str, trial: TrialHistory) -> None:
+        if trial.end:
+            self.all_ends[trial_id] = trial.end
 
     def _spend(self, value: Mapping[str, Any]) -> None:
         if value.get("same_as"):  # it has not run
@@ -243,19 +243,19 @@ class History:
         return self.trials.get(trial_id) or TrialHistory()
 
     @property
-    def rows(self) -> dict[str, TrialRecord]:
+    def ends(self) -> dict[str, TrialRecord]:
         """How each trial ended under the fingerprint of the last request, by trial id."""
-        return self.rows_under(self.fingerprint)
+        return self.ends_under(self.fingerprint)
 
-    def rows_under(self, fingerprint: Mapping[str, Any] | None) -> dict[str, TrialRecord]:
+    def ends_under(self, fingerprint: Mapping[str, Any] | None) -> dict[str, TrialRecord]:
         """Return how each trial ended that ran under this fingerprint, by trial id. Wider axes do not change it.
 
         Rows without their own timing have that of `timed_with`.
         """
         # Rows of other configurations stay in the journal, and must not be compared with these.
         number = self._number_of(fingerprint)
-        rows = {key: row for key, row in self.all_rows.items() if self.trials[key].fingerprint == number}
-        return {key: _with_speed(row, rows.get(row.timed_with)) if row.timed_with else row for key, row in rows.items()}
+        ends = {key: end for key, end in self.all_ends.items() if self.trials[key].fingerprint == number}
+        return {key: _with_speed(end, ends.get(end.timed_with)) if end.timed_with else end for key, end in ends.items()}
 
     @property
     def probes(self) -> dict[str, Mapping[str, Any]]:
@@ -305,7 +305,7 @@ class History:
     @property
     def has_answers(self) -> bool:
         """True if any trial's end says something about the training, so that a changed config must not be mixed in."""
-        return any(row.status not in _NO_ANSWER for row in self.all_rows.values())
+        return any(end.status not in _NO_ANSWER for end in self.all_ends.values())
 
     def _number_of(self, fingerprint: Mapping[str, Any] | None) -> int:
         """Return the number of the recorded fingerprint of the same trials; -1 if there is none."""

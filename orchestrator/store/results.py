@@ -59,7 +59,7 @@ def read_results(folder: ResultsFolder) -> Results:
     history = History(journal.records)
     damages = [*(f"{damage}; left out" for damage in journal.damages), *journal.unusable]
     problems = [Problem(where=JOURNAL, what=damage) for damage in damages]
-    if others := len(history.all_rows) - len(history.rows):
+    if others := len(history.all_ends) - len(history.ends):
         problems.append(Problem(where=JOURNAL, what=f"{others} trials of another configuration are left out"))
     return Results(history=history, problems=[*problems, *unknown_folders(folder, history)])
 

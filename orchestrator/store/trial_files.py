@@ -5,7 +5,7 @@ lose the last rows of a trial that has not ended in the journal. A trial that is
 curve at the first epoch that the new attempt reports; an attempt that continues from a checkpoint keeps the rows before
 it.
 
-While a finished trial runs again, its files are set aside until the further attempt has ended: otherwise its row would
+While a finished trial runs again, its files are set aside until the further attempt has ended: or else its record would
 get the curve of an attempt that may be interrupted. Every step is idempotent, so if a driver is killed in between, the
 next one repairs the folder. Until then, `ResultsFolder.set_aside` makes reports read the files set aside.
 """
@@ -160,7 +160,7 @@ class TrialFolders:
         self._first_rows: set[str] = set()
 
     def restore_files(self, history: History) -> None:
-        """Keep the files that belong to each row, after further attempts that may have been cut short."""
+        """Keep the files that belong to each end, after further attempts that may have been cut short."""
         for trial_id, trial in history.trials.items():
             if trial.restarted:
                 (drop if trial.ended else restore)(self._folder.trial(trial_id))

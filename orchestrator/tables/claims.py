@@ -30,17 +30,17 @@ def claims_document(verdicts: Sequence[Verdict], sweep: str) -> Document:
     # A claim without a measured seed has neither a ratio nor a difference.
     by_ratio = [verdict.by_ratio for verdict in verdicts if verdict.n]
     compared = "ratio" if all(by_ratio) else "ratio (×) or difference" if any(by_ratio) else "difference"
-    judged = sum(verdict.why in ("", UNDECIDED_BY_INTERVAL) for verdict in verdicts)
+    decided = sum(verdict.why in ("", UNDECIDED_BY_INTERVAL) for verdict in verdicts)
     about = [
         "Measured and claimed are the two sides of the expression, means over the seeds; next to them is their"
         f" {compared} with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it,"
         " and refuted if none of it does."
     ]
     # Several claims together are wrong more often than each of them.
-    if judged > 1:
+    if decided > 1:
         about.append(
-            f"Each verdict is wrong by chance in at most 5% of sweeps, but of {judged} claims some verdict in up to"
-            f" {1 - 0.95**judged:.0%}."
+            f"Each verdict is wrong by chance in at most 5% of sweeps, but of {decided} claims some verdict in up to"
+            f" {1 - 0.95**decided:.0%}."
         )
     if any(verdict.one_process for verdict in verdicts):
         about.append(_ONE_PROCESS)

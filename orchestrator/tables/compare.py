@@ -42,8 +42,8 @@ def compared(request: Request) -> str:
     if inside := results_below(folder):
         raise ConfigError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
     this, other = (frames(ResultsFolder(path), request) for path in (request.results_dir, folder))
-    records = history_in(ResultsFolder(request.results_dir)).rows.values()
-    metric = request.judged_by(record.metrics for record in records).metric
+    records = history_in(ResultsFolder(request.results_dir)).ends.values()
+    metric = request.with_metric_of(record.metrics for record in records).metric
     return comparison_of(this, other, (request.results_dir, folder), metric)
 
 

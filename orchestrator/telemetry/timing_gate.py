@@ -46,7 +46,7 @@ class Judgement:
     reasons: Sequence[str]  # for people, with figures
 
 
-def judged(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
+def judgements_of(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
     """The judgement of each ok trial, by its id; based on metrics, so that records of all versions are judged alike."""
     disturbances = disturbed(records)
     # Stragglers come last: whether a seed is one depends on which others are valid.
@@ -68,28 +68,28 @@ def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
     }
 
 
-def why_discarded(record: TrialRecord, rows: Mapping[str, TrialRecord]) -> str:
-    """Return why the timing of this attempt does not replace that of its trial's row; empty if it does.
+def why_discarded(record: TrialRecord, ends: Mapping[str, TrialRecord]) -> str:
+    """Return why the timing of this attempt does not replace that of its trial's end; empty if it does.
 
     A repetition must have measured everything that it replaces, validly. A rerun is a new training with its own
     timing; only a disturbed timing is discarded, in favour of a valid one that is comparable.
     """
-    row = rows.get(record.measures or record.trial_id)
-    if row is None or record.status is not Status.OK or row.status is not Status.OK:
+    end = ends.get(record.measures or record.trial_id)
+    if end is None or record.status is not Status.OK or end.status is not Status.OK:
         return ""
     # The clocks of other trials on the device tell whether this one's was slow.
-    others = [other for other in rows.values() if other.trial_id != row.trial_id]
-    same = _comparable(record.provenance, row.provenance)
+    others = [other for other in ends.values() if other.trial_id != end.trial_id]
+    same = _comparable(record.provenance, end.provenance)
     if record.measures:
         if not same:
             return "it ran on other hardware, or with other software"
-        needed = [name for name in _SPEEDS if name in row.metrics] or ["train_s"]
+        needed = [name for name in _SPEEDS if name in end.metrics] or ["train_s"]
         if missing := [name for name in needed if name not in record.metrics or not record.has_timing(name)]:
             return f"it did not measure {', '.join(missing)}"
-        judgement = judged([row.timed_by(record), *others])[row.trial_id]
+        judgement = judgements_of([end.timed_by(record), *others])[end.trial_id]
         return "; ".join(judgement.reasons) if judgement.fault else ""
     # Each of the two attempts is judged among the other trials, never beside its twin.
-    now, before = (judged([*others, other])[other.trial_id] for other in (record, row))
+    now, before = (judgements_of([*others, other])[other.trial_id] for other in (record, end))
     return "; ".join(now.reasons) if same and not before.fault and now.fault is Fault.DISTURBED else ""
 
 
@@ -133,15 +133,15 @@ _OF_SPEED = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_mu
 """Axes in which the two trials may differ, or that the key of their group has in another form; `seed` is an axis."""
 
 
-def needs_repetition(rows: Mapping[str, TrialRecord]) -> set[str]:
+def needs_repetition(ends: Mapping[str, TrialRecord]) -> set[str]:
     """Return the trials whose last timing was disturbed, is slow, or is superlinear, so that a repetition can tell."""
     # Rows with the timing of another trial follow when that one is repeated.
-    own = [row for row in rows.values() if not row.timed_with]
-    faults = {trial_id: judgement.fault for trial_id, judgement in judged(own).items()}
+    own = [end for end in ends.values() if not end.timed_with]
+    faults = {trial_id: judgement.fault for trial_id, judgement in judgements_of(own).items()}
     slow = {trial_id for trial_id in slow_timings(own) if faults[trial_id] in (None, Fault.STRAGGLER)}
     too_fast = {trial_id for trial_id in superlinear(own) if faults[trial_id] is None}
     disturbed_now = {trial_id for trial_id, fault in faults.items() if fault is Fault.DISTURBED}
-    return slow | too_fast | disturbed_now | {row.trial_id for row in own if row.disturbed}
+    return slow | too_fast | disturbed_now | {end.trial_id for end in own if end.disturbed}
 
 
 SLOWER = 1.3  # a straggler takes at least this many times the median

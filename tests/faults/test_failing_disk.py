@@ -54,7 +54,7 @@ def executions() -> list[str]:
 
 def ends(folder: Path) -> set[str]:
     journal = ResultsFolder(folder).journal
-    return set(History(replay(journal).records).all_rows) if journal.exists() else set()
+    return set(History(replay(journal).records).all_ends) if journal.exists() else set()
 
 
 def violations(configured: CheckedSweep, root: Path, *, tables: bool = True) -> list[str]:

@@ -108,7 +108,7 @@ class Schedules(RuleBasedStateMachine):
 
     def _start(self) -> None:
         self.journal = Journal.open(self.folder.journal)
-        ended = self.journal.history.all_rows
+        ended = self.journal.history.all_ends
         self.journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "none"})
         interrupt: Any = Interrupt()
         display: Any = Nobody()
@@ -196,7 +196,7 @@ class Schedules(RuleBasedStateMachine):
         if self.folder.journal.exists():
             found = replay(self.folder.journal)
             assert JournalCheck(found.records).violations == []
-            assert self.acknowledged <= set(History(found.records).all_rows)
+            assert self.acknowledged <= set(History(found.records).all_ends)
 
     def teardown(self) -> None:
         """Run the sweep to its end without faults: each trial ends once, and no finished trial runs again."""

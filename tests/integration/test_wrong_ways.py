@@ -148,7 +148,7 @@ def test_a_wrong_script_is_noticed(place: Place, wrong: str) -> None:
     )
     out, err = process.communicate(timeout=500)
     assert process.returncode == 0, out + err
-    records = History(replay(place.folder / "results/wrong/journal.jsonl").records).rows.values()
+    records = History(replay(place.folder / "results/wrong/journal.jsonl").records).ends.values()
     trials, _, recommendation = decided_with_frames([undisturbed(record) for record in records])
     seen = Seen(trials=trials, caveats=codes(recommendation.caveats))
     assert way.tells(seen) == (wrong != "nothing"), f"{trials.to_string()}\n{seen.caveats}\n{out}"

@@ -10,12 +10,12 @@ from trainables.inputs.sequences import Sequences
 from trainables.process_group import RankGroup
 
 
-def build(name: str, feed: Feed, gang: RankGroup, loader: Mapping[str, Any]) -> Inputs:
+def build(name: str, feed: Feed, rank_group: RankGroup, loader: Mapping[str, Any]) -> Inputs:
     """Return the rank's input of this feed; `loader` has the keys of `Workers`. Raises ValueError for unknown keys."""
     if isinstance(feed.part, Sequences):
-        return SequenceInputs(feed, gang.data_rank)
+        return SequenceInputs(feed, rank_group.data_rank)
     if name == "resident":
-        return ResidentInputs(feed, gang.rank)
+        return ResidentInputs(feed, rank_group.rank)
     from trainables.inputs.loaders import LoaderInputs, Workers  # imports torchvision, which is slow
 
-    return LoaderInputs(feed, (gang.rank,), Workers.of(loader))
+    return LoaderInputs(feed, (rank_group.rank,), Workers.of(loader))

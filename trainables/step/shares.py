@@ -38,25 +38,25 @@ def proportional(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
     return tuple(shares)
 
 
-def share_by_speed(context: Context, gang: RankGroup, pass_s: float, whole: Batch) -> None:
+def share_by_speed(context: Context, rank_group: RankGroup, pass_s: float, whole: Batch) -> None:
     """Replace the context's batch by `whole` with shares in proportion to the ranks' speeds.
 
     `pass_s` is this rank's time for a pass over its share of the context's present batch: `whole`, or `whole` in more
     passes. Summarizes the new `shares`, and the speeds as `rank_samples_per_s`, both by rank.
     """
-    speeds = gang.each(context.batch.shares[gang.rank] / pass_s)
+    speeds = rank_group.each(context.batch.shares[rank_group.rank] / pass_s)
     context.batch = replace(whole, shares=proportional(sum(whole.shares), speeds))
     context.summarize({"shares": list(context.batch.shares), "rank_samples_per_s": list(speeds)})
 
 
-def fitting(batch: Batch, gang: RankGroup, take_pass: Callable[[int], None]) -> Batch:
+def fitting(batch: Batch, rank_group: RankGroup, take_pass: Callable[[int], None]) -> Batch:
     """Return the batch in as few passes per step as all ranks have memory for; the ranks agree on it.
 
     `take_pass` takes a rank's pass over so many samples without communication, and changes nothing. Batch norm sees the
     smaller passes. Raises the out-of-memory error if even the smallest passes do not fit.
     """
     fits, parts = batch, 1
-    while error := out_of_memory(take_pass, fits.shares[gang.data_rank], gang):
+    while error := out_of_memory(take_pass, fits.shares[rank_group.data_rank], rank_group):
         # Shares that follow speeds seldom have a common divisor. Then their sum is divided, and the shares keep their
         # proportions except for rounding; the update stays the same, because the samples of a step do.
         common, total, ranks = math.gcd(*batch.shares), sum(batch.shares), len(batch.shares)
@@ -70,7 +70,7 @@ def fitting(batch: Batch, gang: RankGroup, take_pass: Callable[[int], None]) -> 
     return fits
 
 
-def out_of_memory(take_pass: Callable[[int], None], samples: int, gang: RankGroup) -> Exception | None:
+def out_of_memory(take_pass: Callable[[int], None], samples: int, rank_group: RankGroup) -> Exception | None:
     """Return the error if any rank runs out of memory, None if every pass fits. Raises other errors on all ranks."""
 
     def attempt() -> Exception | None:
@@ -82,11 +82,11 @@ def out_of_memory(take_pass: Callable[[int], None], samples: int, gang: RankGrou
             return error.with_traceback(None)  # whose frames hold what did not fit
         return None
 
-    own_error = gang.rank_local(attempt)
-    (fails,) = gang.largest(float(own_error is not None))
+    own_error = rank_group.rank_local(attempt)
+    (fails,) = rank_group.largest(float(own_error is not None))
     if not fails:
         return None
-    if gang.device != "cpu":
+    if rank_group.device != "cpu":
         torch.cuda.empty_cache()
     return own_error or MemoryError(f"another rank is out of memory with {samples} samples here")
 
@@ -98,14 +98,14 @@ class Replicas:
     count: int  # the number of models
     context: Context
     """The context of the rank's model: its ranks, batch and seed. Its metrics and remarks are the trial's."""
-    gang: RankGroup  # the ranks that train the rank's model
+    rank_group: RankGroup  # the ranks that train the rank's model
     ranks: RankGroup  # all ranks of the trial
 
     @staticmethod
     def of(context: Context, ranks: RankGroup) -> Replicas:
         """Return one model per rank for `independent`, else one; the first trains as in a trial of one rank."""
         if context.layout.models == 1:
-            return Replicas(count=1, context=context, gang=ranks, ranks=ranks)
+            return Replicas(count=1, context=context, rank_group=ranks, ranks=ranks)
         share, passes = context.batch.shares[context.rank], context.batch.grad_accum_steps
         own = replace(
             context,
@@ -116,7 +116,7 @@ class Replicas:
             batch=Batch(global_batch_size=share * passes, grad_accum_steps=passes, shares=(share,)),
         )
         alone = RankGroup(rank=0, world_size=1, device=ranks.device, gang_id="")
-        return Replicas(count=ranks.world_size, context=own, gang=alone, ranks=ranks)
+        return Replicas(count=ranks.world_size, context=own, rank_group=alone, ranks=ranks)
 
     def summarize(self, accuracy: float) -> None:
         """Summarize the accuracies of all models; the first one's is the trial's."""

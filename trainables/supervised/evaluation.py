@@ -41,13 +41,13 @@ class Evaluation:
         self, part: Part | Sequences, workload: Workload, settings: TrainingSettings, replicas: Replicas
     ) -> None:
         """Move the rank's slice of the part to its device."""
-        context, gang = replicas.context, replicas.gang
-        self._form, self._precision, self._gang = workload.form, workload.precision, gang
-        inputs, targets = part.take(gang.share_of(len(part)))
+        context, rank_group = replicas.context, replicas.rank_group
+        self._form, self._precision, self._rank_group = workload.form, workload.precision, rank_group
+        inputs, targets = part.take(rank_group.share_of(len(part)))
         self._inputs, self._targets = self._form.place(inputs), targets.to(self._form.device)
         self._count = len(part)
         self._is_sharded = context.layout.is_sharded
-        self._longest = math.ceil(self._count / gang.data_ranks) if self._is_sharded else len(self._targets)
+        self._longest = math.ceil(self._count / rank_group.data_ranks) if self._is_sharded else len(self._targets)
         # A rank without samples repeats one of another rank.
         self._repeated = self._inputs if len(self._targets) else self._form.place(part.take(slice(1))[0])
         size = settings.eval_batch_size
@@ -78,7 +78,7 @@ class Evaluation:
         sums = self._sums_of_shrinking(model) if self._may_shrink and not self._is_sharded else self.sums(model)
         model.train()
         # Ranks with the same samples count them once.
-        correct, loss = (self._gang.sum(sums) / self._gang.tensor).tolist()
+        correct, loss = (self._rank_group.sum(sums) / self._rank_group.tensor).tolist()
         return Score(accuracy=correct / self._count, loss=loss / self._count)
 
     def _shrink_together(self, model: nn.Module) -> None:
@@ -89,7 +89,7 @@ class Evaluation:
             with self._passes(), without_communication(model):
                 self._outputs(model, self._repeated[:samples])
 
-        while self._batch_size > 1 and out_of_memory(take_pass, self._batch_size, self._gang):
+        while self._batch_size > 1 and out_of_memory(take_pass, self._batch_size, self._rank_group):
             self._batch_size //= 2
 
     def _sums_of_shrinking(self, model: nn.Module) -> Tensor:

@@ -32,18 +32,20 @@ TRIES, PRODUCTS = 3, 4
 
 
 def utilisation(
-    model: Mapping[str, Any], workload: Workload, samples_per_s: float, *, gang: RankGroup, context: Context
+    model: Mapping[str, Any], workload: Workload, samples_per_s: float, *, rank_group: RankGroup, context: Context
 ) -> dict[str, float]:
     """Return `mfu`: the model's FLOP/s as a share of the matrix rate of all ranks' devices in this precision.
 
     Also returns `matrix_flops_per_s` and `flops_per_sample`; only the former if the model's FLOPs cannot be counted.
     `mfu_nominal` is the share of what the data sheet of a known GPU promises.
     """
-    with context.phase("probe"):
-        own = matrix_flops_per_s(context.device, workload.precision, ranks=gang.world_size)
+    with context.phase("measurement"):
+        own = matrix_flops_per_s(context.device, workload.precision, ranks=rank_group.world_size)
         # A rank with several devices measures one of them: they are equal.
-        rate = sum(gang.each(own * max(1, len(context.devices))))
-        peak = sum(gang.each(nominal_flops_per_s(context.device, workload.precision) * max(1, len(context.devices))))
+        rate = sum(rank_group.each(own * max(1, len(context.devices))))
+        peak = sum(
+            rank_group.each(nominal_flops_per_s(context.device, workload.precision) * max(1, len(context.devices)))
+        )
     flops = flops_per_sample(model, input_shape=workload.input_shape, num_classes=workload.num_classes)
     figures = {"matrix_flops_per_s": rate}
     if flops is None:

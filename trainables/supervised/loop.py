@@ -217,13 +217,13 @@ class Loop:
         plan: TrainingPlan,
         *,
         clock: Clock,
-        gang: RankGroup,
+        rank_group: RankGroup,
         context: Context,
         at: Progress | None = None,
     ) -> None:
         """With `at` the training continues from there, with the replica in its state at that point."""
         self.replica, self._step, self._plan = replica, replica.step, plan
-        self.clock, self.gang, self.context = clock, gang, context
+        self.clock, self.rank_group, self.context = clock, rank_group, context
         self.at = at or Progress()
         self._stride = 1
         # From the sample where a checkpoint was written, so that no sample is seen twice.
@@ -238,7 +238,7 @@ class Loop:
         while not self.stopped and (self._room() or self.at.epoch_steps):
             with self.context.phase("training"):
                 # Ranks come from evaluating at different times; waiting for one another must not count as training.
-                self.gang.meet()
+                self.rank_group.meet()
                 epoch = self._train_epoch()
             yield epoch
 
@@ -268,7 +268,7 @@ class Loop:
             for _ in range(min(room, self._stride)):
                 self.step()
             total = self._look()
-            (at.epoch_s,) = self.gang.largest(self.clock.read() - started)
+            (at.epoch_s,) = self.rank_group.largest(self.clock.read() - started)
             at.train_s = before_s + at.epoch_s
             # Look more or less often, so that looks are about `LOOK_EVERY_S` apart.
             if at.train_s - looked_s < LOOK_EVERY_S / 2:
@@ -280,7 +280,7 @@ class Loop:
             seconds=at.epoch_s,
             steps=at.epoch_steps,
             samples=at.epoch_samples,
-            loss=total / (at.epoch_samples / self._plan.batch_size) / self.gang.world_size,
+            loss=total / (at.epoch_samples / self._plan.batch_size) / self.rank_group.world_size,
             lr=at.lr,
             parts=self.replica.stopwatch.parts() - parts,
         )
@@ -302,7 +302,7 @@ class Loop:
         # All ranks must see the same, so that all of them raise DivergedError or stop together.
         seen = self._step.loss.new_tensor([0.0, float(self.context.should_stop())])
         seen[0] = self._step.loss
-        total, stops = self.gang.sum(seen).tolist()
+        total, stops = self.rank_group.sum(seen).tolist()
         self.stopped = stops > 0
         if not math.isfinite(total):
             raise DivergedError(f"the loss is {total} after {self.at.steps} steps, at learning rate {self.at.lr:g}")

@@ -117,11 +117,13 @@ def _step_times(trial: SupervisedTrial) -> dict[str, Any]:
     first_step_s = clock.read() - started
     is_captured = isinstance(trial.replica.step, GraphedStep)
     warmup = Warmup(steps=WARMUP_STEPS + 2 if is_captured else 3, seconds=SECONDS / 3)
-    pace = warm_up(take, clock=clock, gang=trial.gang, warmup=warmup)
+    pace = warm_up(take, clock=clock, rank_group=trial.rank_group, warmup=warmup)
     paces = []
     for _ in range(WINDOWS):
         least_s = SECONDS / WINDOWS
-        window = measure_window(take, clock=clock, gang=trial.gang, least_s=least_s, least_steps=STEPS, pace=pace)
+        window = measure_window(
+            take, clock=clock, rank_group=trial.rank_group, least_s=least_s, least_steps=STEPS, pace=pace
+        )
         paces.append(window.seconds / window.steps)
     # A trial takes the mean of a longer window, which other programs and slow launches are a part of.
     step_s = statistics.median(paces)

@@ -55,14 +55,14 @@ class Replica:
         context: Context,
         workload: Workload,
         *,
-        gang: RankGroup,
+        rank_group: RankGroup,
         clock: Clock,
         fixed: Batch | None = None,
     ) -> None:
         """`fixed` is the batch of an earlier part of this training; None: choose one now. Raises ValueError."""
         self._config, self._context, self._workload = config, context, workload
         # Not the context's: with strategy=independent each rank is a separate gang.
-        self._gang, self._clock = gang, clock
+        self._rank_group, self._clock = rank_group, clock
         self._settings = settings
         self._growth = Growth.of(config["schedule"])
         self._objective = Objective(
@@ -79,7 +79,7 @@ class Replica:
         self.noise = NoiseWatch(
             self.model,
             context,
-            gang,
+            rank_group,
             wanted=self._settings.noise_scale,
             visible=not (self.captures or workload.precision.scales_loss or context.layout.is_sharded),
         )
@@ -102,19 +102,19 @@ class Replica:
             return
         self._fit_memory()  # before any pass is timed
         if context.layout.shares_follow_speed:
-            share_by_speed(context, self._gang, self._gang.rank_local(self.measure_pass_s), whole)
+            share_by_speed(context, self._rank_group, self._rank_group.rank_local(self.measure_pass_s), whole)
             self._fit_memory()  # from the whole batch again: the shares that had to fit were equal ones
             more = context.batch.grad_accum_steps // whole.grad_accum_steps
             context.summarize({"shares": [more * share for share in context.batch.shares]})
 
     def measure_pass_s(self) -> float:
         """Return the seconds of a pass over this rank's share of the batch."""
-        return self.passes.pass_s(self._context.batch.shares[self._gang.data_rank])
+        return self.passes.pass_s(self._context.batch.shares[self._rank_group.data_rank])
 
     def build_inputs(self) -> Inputs:
         """Return the rank's input pipeline."""
         feed = self._workload.feed(self._context.batch, self._context.seed)
-        return inputs.build(self._settings.input, feed, self._gang, self._settings.loader)
+        return inputs.build(self._settings.input, feed, self._rank_group, self._settings.loader)
 
     def batches(self, start: int) -> Iterator[Minibatch]:
         """Return the minibatches from sample `start` of the training on, without end; their fetching is timed."""
@@ -125,7 +125,7 @@ class Replica:
         # From the initial batch every time, so that rounding does not add up over milestones.
         batch = self._growth.enlarged(self._context.batch, times)
         if self._settings.micro_batch == "auto":
-            batch = fitting(batch, self._gang, self.passes.take_pass)
+            batch = fitting(batch, self._rank_group, self.passes.take_pass)
         self.inputs.rebatch(batch)
         self.step.enlarge(times, batch.grad_accum_steps)
 
@@ -209,8 +209,8 @@ class Replica:
     def _fit_memory(self) -> None:
         """With `micro_batch: auto`, divide a step into as many passes as the ranks' memory requires."""
         if self._settings.micro_batch == "auto":
-            self._context.batch = fitting(self._context.batch, self._gang, self.passes.take_pass)
-            self._context.summarize({"micro_batch_size": self._context.batch.shares[self._gang.data_rank]})
+            self._context.batch = fitting(self._context.batch, self._rank_group, self.passes.take_pass)
+            self._context.summarize({"micro_batch_size": self._context.batch.shares[self._rank_group.data_rank]})
 
     def _apply_strategy(self) -> strategies.Strategy:
         """Compile the model if wanted, and wrap it for its ranks."""

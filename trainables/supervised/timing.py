@@ -59,11 +59,11 @@ class Timing:
             return figures
         # Last of all: without the exchange the models diverge, and nothing may be measured of them afterwards.
         loop = self._loop
-        split = StepSplit(loop.step, self._replica.stopwatch, clock=loop.clock, gang=loop.gang)
+        split = StepSplit(loop.step, self._replica.stopwatch, clock=loop.clock, rank_group=loop.rank_group)
         if self._replica.captures:
             return figures | split.captured(window, parts)
-        with loop.context.phase("probe"):
-            if loop.gang.world_size == 1:
+        with loop.context.phase("measurement"):
+            if loop.rank_group.world_size == 1:
                 return figures | split.single(window, parts)
             return figures | split.several(window, self._replica.step.without_exchange())
 
@@ -89,16 +89,18 @@ class Timing:
             return window, mean_parts(epochs[1:], window.steps)
         if self._settings.timed_with:
             return None, Parts()
-        step, clock, gang = self._loop.step, self._loop.clock, self._loop.gang
+        step, clock, rank_group = self._loop.step, self._loop.clock, self._loop.rank_group
         # Captured steps first run uncaptured: these must not count as warm-up.
         steps = self._settings.warmup_steps + (WARMUP_STEPS if self._replica.captures else 0)
         warmup = Warmup(steps=steps, seconds=self._settings.warmup_s)
         with self._loop.context.phase("warmup"):
-            pace = warm_up(step, clock=clock, gang=gang, warmup=warmup)
+            pace = warm_up(step, clock=clock, rank_group=rank_group, warmup=warmup)
         with self._loop.context.phase("window"):
-            gang.meet()
+            rank_group.meet()
             before = self._replica.stopwatch.parts()
-            window = measure_window(step, clock=clock, gang=gang, least_s=least_s, least_steps=least_steps, pace=pace)
+            window = measure_window(
+                step, clock=clock, rank_group=rank_group, least_s=least_s, least_steps=least_steps, pace=pace
+            )
             return window, self._replica.stopwatch.parts() - before
 
 
@@ -170,8 +172,8 @@ class StepParts:
 class StepSplit:
     """Splits the time of a step. Takes further steps after everything else, in which the ranks' models diverge."""
 
-    def __init__(self, take: Callable[[], None], stopwatch: Stopwatch, *, clock: Clock, gang: RankGroup) -> None:
-        self._take, self._stopwatch, self._clock, self._gang = take, stopwatch, clock, gang
+    def __init__(self, take: Callable[[], None], stopwatch: Stopwatch, *, clock: Clock, rank_group: RankGroup) -> None:
+        self._take, self._stopwatch, self._clock, self._rank_group = take, stopwatch, clock, rank_group
 
     def single(self, window: Window, parts: Parts) -> dict[str, float]:
         """Return the split of a single rank's step, whose window had these parts."""
@@ -181,7 +183,7 @@ class StepSplit:
     def captured(self, window: Window, parts: Parts) -> dict[str, float]:
         """Return the wait for data of captured steps, of the (lower) median rank; nothing else of them is known."""
         # A graph is one launch, within which the host can time nothing.
-        waits = sorted(self._gang.each(parts.data_s / window.steps))
+        waits = sorted(self._rank_group.each(parts.data_s / window.steps))
         return {"step_s": window.seconds / window.steps, "step_data_s": waits[(len(waits) - 1) // 2]}
 
     def several(self, window: Window, without_exchange: AbstractContextManager[None]) -> dict[str, float]:
@@ -196,13 +198,13 @@ class StepSplit:
             # The first steps after the switch are not steady yet.
             for _ in range(2):
                 self._take()
-            self._gang.meet()
+            self._rank_group.meet()
             before, started = self._stopwatch.parts(), self._clock.read()
             for _ in range(steps):
                 self._take()
             seconds = self._clock.read() - started
             own = self._parts(seconds, self._stopwatch.parts() - before, steps)
-        every = [self._gang.each(value) for value in (own.step_s, own.data_s, own.host_s)]
+        every = [self._rank_group.each(value) for value in (own.step_s, own.data_s, own.host_s)]
         ranks = [StepParts(step_s=s, data_s=d, host_s=h) for s, d, h in zip(*every, strict=True)]
         # The median rank stands for a usual one: an average would mix in the slowest.
         by_pace = sorted(ranks, key=lambda rank: rank.step_s)

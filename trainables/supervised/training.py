@@ -84,10 +84,10 @@ class SupervisedTrial:
         self._context = context
         self.settings = settings
         self._target = Target.of(config)
-        self.gang = process_group.join(context)
+        self.rank_group = process_group.join(context)
         self.clock = Clock(context.device)
-        self._replicas = Replicas.of(context, self.gang)
-        own, gang = self._replicas.context, self._replicas.gang
+        self._replicas = Replicas.of(context, self.rank_group)
+        own, rank_group = self._replicas.context, self._replicas.rank_group
         # All ranks of a model draw the same initial weights.
         torch.manual_seed(own.seed)
 
@@ -98,7 +98,9 @@ class SupervisedTrial:
         restored = context.restored(self._passed_no_branch_point) if settings.checkpoint == "epochs" else None
         # On another layout the shares must be fixed again, by its ranks' speeds and memory.
         fixed = Batch(**restored["batch"]) if restored and restored["layout"] == asdict(own.layout) else None
-        self.replica = replica_type(config, settings, own, self.workload, gang=gang, clock=self.clock, fixed=fixed)
+        self.replica = replica_type(
+            config, settings, own, self.workload, rank_group=rank_group, clock=self.clock, fixed=fixed
+        )
 
         # The loop, at its beginning or at the checkpoint.
         plan = TrainingPlan.of(config, own.lr, self.replica.inputs.feed, end_tokens=settings.branch_end)
@@ -114,8 +116,8 @@ class SupervisedTrial:
         else:
             at = Progress()
             # Each rank drops out other activations, except for ranks with the same samples.
-            torch.manual_seed(derive(own.seed, "rank", self._replicas.gang.data_rank))
-        self.loop = Loop(self.replica, plan, clock=self.clock, gang=self.gang, context=context, at=at)
+            torch.manual_seed(derive(own.seed, "rank", self._replicas.rank_group.data_rank))
+        self.loop = Loop(self.replica, plan, clock=self.clock, rank_group=self.rank_group, context=context, at=at)
 
     @property
     def stopped(self) -> bool:
@@ -179,7 +181,7 @@ class SupervisedTrial:
             length = self.workload.sequence_length
             self._context.summarize({"tokens": at.samples * replicas.count * length})
         for name, own_gb in device_memory.peak(self._context.device).items():
-            (peak_gb,) = self.gang.largest(own_gb)
+            (peak_gb,) = self.rank_group.largest(own_gb)
             self._context.summarize({name: peak_gb})
 
     def measure_speed(self) -> None:
@@ -192,7 +194,9 @@ class SupervisedTrial:
                 figures["time_to_target_s"] = seconds
         context.summarize(figures)
         if speed := figures.get("samples_per_s"):
-            context.summarize(utilisation(self._model_config, self.workload, speed, gang=self.gang, context=context))
+            context.summarize(
+                utilisation(self._model_config, self.workload, speed, rank_group=self.rank_group, context=context)
+            )
 
     def evaluation(self, part: Part | Sequences) -> Evaluation:
         """Return the evaluation of a part of the data by all ranks."""
@@ -234,7 +238,7 @@ class SupervisedTrial:
             return
         started = self.clock.read()
         self._context.checkpoint(*self._state())
-        (cost_s,) = self.gang.largest(self.clock.read() - started)
+        (cost_s,) = self.rank_group.largest(self.clock.read() - started)
         self._pace.kept(self.loop.at.train_s, cost_s)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
@@ -247,7 +251,7 @@ class SupervisedTrial:
             "layout": asdict(self._replicas.context.layout),
             "batch": asdict(self._replicas.context.batch),
             "laps": [asdict(lap) for lap in self._laps],
-            "mean_loss": float(self.gang.sum(loss.clone())) / self.gang.world_size,
+            "mean_loss": float(self.rank_group.sum(loss.clone())) / self.rank_group.world_size,
         }
         own = {"random": random_state(), "loss": loss}
         return ({}, common | own, tensors) if self._replicas.count > 1 else (common, own, tensors)
@@ -280,7 +284,7 @@ class SupervisedTrial:
             restore_random_state(restored["random"])
         else:  # other ranks continue
             self.replica.step.loss.fill_(restored["mean_loss"])
-            torch.manual_seed(derive(self._context.seed, "rank", self.gang.data_rank, at.steps))
+            torch.manual_seed(derive(self._context.seed, "rank", self.rank_group.data_rank, at.steps))
         return at
 
     def _branch_off(self) -> Progress:

@@ -36,24 +36,24 @@ class EarlyStop:
         self._ladders: dict[str, _Ladder] = {}
         self._trained: set[str] = set()
 
-    def reason_to_stop(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
-        """Return why to stop the trial, given these new rows; empty if it may continue."""
-        spec, reason = trial.spec, ""
-        for row in rows if not spec.measures else ():
+    def reason_to_stop(self, attempt: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Return why to stop an attempt, given these new rows; empty if it may continue."""
+        trial, reason = attempt.spec, ""
+        for row in rows if not trial.measures else ():
             samples, value = row.get(SAMPLES), row.get(self._request.metric.name)
-            if not samples or value is None or (total := _budget(spec, row)) is None:
+            if not samples or value is None or (total := _budget(trial, row)) is None:
                 continue
-            alike = speed(spec.axes)
+            alike = speed(trial.axes)
             if alike not in self._ladders:
                 self._ladders[alike] = _Ladder(total, self._request)
-            reason = self._ladders[alike].reached(trial, samples, value) or reason
+            reason = self._ladders[alike].reached(attempt, samples, value) or reason
             if samples >= total * _END:
-                self._trained.add(spec.trial_id)
-        return reason if reason and not self._is_needed(spec) else ""
+                self._trained.add(trial.trial_id)
+        return reason if reason and not self._is_needed(trial) else ""
 
-    def _is_needed(self, spec: TrialSpec) -> bool:
-        at_reference = spec.batch.global_batch_size == spec.lr.reference_batch_size
-        return at_reference or spec.trial_id in self._trained or not self._is_timed(spec)
+    def _is_needed(self, trial: TrialSpec) -> bool:
+        at_reference = trial.batch.global_batch_size == trial.lr.reference_batch_size
+        return at_reference or trial.trial_id in self._trained or not self._is_timed(trial)
 
 
 class _Ladder:
@@ -74,13 +74,13 @@ class _Ladder:
             stop_last_trials=False,
         )
 
-    def reached(self, trial: Attempt, samples: float, value: float) -> str:
-        """Return why to stop a trial with this metric after these samples; empty if it may continue."""
+    def reached(self, attempt: Attempt, samples: float, value: float) -> str:
+        """Return why to stop an attempt with this metric after these samples; empty if it may continue."""
         score = self._metric.sign * value
-        if trial.trial_id not in self._known:
-            self._known.add(trial.trial_id)
-            self._asha.on_trial_add(None, trial)
-        decision = self._asha.on_trial_result(None, trial, {SAMPLES: samples, SCORE: score})
+        if attempt.trial_id not in self._known:
+            self._known.add(attempt.trial_id)
+            self._asha.on_trial_add(None, attempt)
+        decision = self._asha.on_trial_result(None, attempt, {SAMPLES: samples, SCORE: score})
         best = max((score for seen, score in self._seen if seen <= samples), default=score)
         self._seen.append((samples, score))
         if decision != TrialScheduler.STOP or best - score <= self._behind:
@@ -91,15 +91,15 @@ class _Ladder:
         )
 
 
-def _budget(spec: TrialSpec, row: Mapping[str, Any]) -> float | None:
+def _budget(trial: TrialSpec, row: Mapping[str, Any]) -> float | None:
     """Return the trial's budget in samples; None if unknown, as for a budget in seconds."""
-    match spec.length:
+    match trial.length:
         case {"samples": samples}:
             return float(samples)
         case {"tokens": tokens} if row.get("tokens"):
             return float(tokens * row[SAMPLES] / row["tokens"])
         case {"steps": steps}:
-            return float(steps * spec.batch.global_batch_size)
+            return float(steps * trial.batch.global_batch_size)
         case {"epochs": epochs} if row.get("epoch"):
             return float(row[SAMPLES] / row["epoch"] * epochs)
         case _:

@@ -40,12 +40,14 @@ class Stage:
 
 def measure(stage: Stage, *, pace: float, least_s: float = 2.0, least_steps: int = 50) -> Window:
     clock = Clock("cpu", stage.read)
-    return measure_window(stage.step, clock=clock, gang=ALONE, least_s=least_s, least_steps=least_steps, pace=pace)
+    return measure_window(
+        stage.step, clock=clock, rank_group=ALONE, least_s=least_s, least_steps=least_steps, pace=pace
+    )
 
 
 def warmed_up(stage: Stage, *, steps: int = 10, seconds: float = 0.4) -> float:
     clock = Clock("cpu", stage.read)
-    return warm_up(stage.step, clock=clock, gang=ALONE, warmup=Warmup(steps=steps, seconds=seconds))
+    return warm_up(stage.step, clock=clock, rank_group=ALONE, warmup=Warmup(steps=steps, seconds=seconds))
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.01, 210), (0.001, 2100), (1.0, 50), (0.05, 50)])
@@ -73,11 +75,11 @@ class HalfAsFast:
 
 
 def test_slowest_rank_is_timed() -> None:
-    stage, gang = Stage(0.01), cast(RankGroup, HalfAsFast())
+    stage, rank_group = Stage(0.01), cast(RankGroup, HalfAsFast())
     clock = Clock("cpu", stage.read)
-    pace = warm_up(stage.step, clock=clock, gang=gang, warmup=Warmup(steps=10, seconds=0.4))
+    pace = warm_up(stage.step, clock=clock, rank_group=rank_group, warmup=Warmup(steps=10, seconds=0.4))
     assert pace == pytest.approx(0.02) and 20 <= stage.steps <= 26
-    window = measure_window(stage.step, clock=clock, gang=gang, least_s=2.0, least_steps=50, pace=pace)
+    window = measure_window(stage.step, clock=clock, rank_group=rank_group, least_s=2.0, least_steps=50, pace=pace)
     assert window.seconds == pytest.approx(0.02 * window.steps) and window.steps in (105, 106)
 
 

@@ -219,8 +219,8 @@ def watching(
     batch = Batch(global_batch_size=64, grad_accum_steps=passes, shares=(64 // passes,))
     context = Context.alone(batch=batch)
     context.lr = LearningRate(rule=rule, value=0.1, warmup_from=0.1, reference_batch_size=reference_batch_size)
-    gang = process_group.join(context)
-    return NoiseWatch(model or nn.Linear(2, 2), context, gang, wanted=wanted, visible=visible), context
+    rank_group = process_group.join(context)
+    return NoiseWatch(model or nn.Linear(2, 2), context, rank_group, wanted=wanted, visible=visible), context
 
 
 def of(signal: float, noise: float) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_ranks_need_a_rendezvous() -> None:
 @pytest.mark.parametrize(("count", "ranks"), [(7, 2), (1, 3), (12, 4), (0, 2)])
 def test_shares_are_disjoint_and_complete(count: int, ranks: int) -> None:
     gangs = [RankGroup(rank=rank, world_size=ranks, device="cpu", gang_id="") for rank in range(ranks)]
-    assert [place for gang in gangs for place in range(count)[gang.share_of(count)]] == list(range(count))
+    assert [place for rank_group in gangs for place in range(count)[rank_group.share_of(count)]] == list(range(count))
 
 
 def listened(rank: int, meet: str) -> list[str]:
@@ -97,9 +97,9 @@ def rank_local(rank: int, meet: str) -> str:
     def work() -> int:
         return 1 // (1 - rank)
 
-    gang = process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
+    rank_group = process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     try:
-        return f"{gang.rank_local(lambda: rank)} {gang.rank_local(work)}"
+        return f"{rank_group.rank_local(lambda: rank)} {rank_group.rank_local(work)}"
     except (ZeroDivisionError, ConnectionAbortedError) as error:
         return repr(error)
 

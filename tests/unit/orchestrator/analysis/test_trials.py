@@ -88,7 +88,7 @@ def test_numbers_of_own_code_are_columns_of_cells(metric: str) -> None:
 
 @pytest.mark.parametrize("name", ["batch_vs_tpu_grid", "unequal_pair_core", "batch_vs_tpu_recipe_two_h200"])
 def test_numbers_of_shipped_code_stay_in_trials(name: str) -> None:
-    rows = History(replay(PUBLISHED / name / "journal.jsonl").records).rows
+    rows = History(replay(PUBLISHED / name / "journal.jsonl").records).ends
     assert rows and own_metrics(list(rows.values())) == []
 
 

@@ -69,4 +69,4 @@ def test_a_loss_is_the_metric_where_no_accuracy_is_reported(metric, metrics, nam
     asked = request(REQUEST, metric=Metric(), target=None)
     report = replace(asked.settings.report, metric=metric)
     asked = replace(asked, settings=replace(asked.settings, report=report))
-    assert asked.judged_by(metrics).metric.name == name
+    assert asked.with_metric_of(metrics).metric.name == name

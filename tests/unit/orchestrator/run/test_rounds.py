@@ -57,10 +57,10 @@ class BegunRounds(Rounds):
 
 
 class Nothing:
-    """A history without rows, or with these."""
+    """A history without ends, or with these."""
 
-    def __init__(self, rows=None):
-        self.rows = {} if rows is None else rows
+    def __init__(self, ends=None):
+        self.ends = {} if ends is None else ends
         self.running = set()
         self.probes, self.repeated = {}, set()
 
@@ -271,11 +271,11 @@ def starting(rule, *, gpus=1, batch=64, seed=0, node="a", measures=""):
 def sharing(*starts, **metrics):
     """Return the timings that a driver shares after these trials have started and ended with these metrics."""
     history = Nothing()
-    history.of = lambda key: SimpleNamespace(row=history.rows.get(key), running=key in history.running)
+    history.of = lambda key: SimpleNamespace(end=history.ends.get(key), running=key in history.running)
     timings = SharedTimings(history)
     for start in starts:
         assert timings.as_started(start) == start.trial
-        history.rows[start.trial.trial_id] = replace(ended(start.trial), metrics=metrics)
+        history.ends[start.trial.trial_id] = replace(ended(start.trial), metrics=metrics)
     return timings, history
 
 

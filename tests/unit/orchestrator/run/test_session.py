@@ -81,7 +81,7 @@ def test_forecast_is_journaled_with_the_trial(results_folder: ResultsFolder) -> 
     too_large = Rehearsal(kind=kind_of(TRIAL), micro_batch=1, status=Status.OOM)
     with Journal.open(results_folder.journal) as journal:
         run_to(session_on(results_folder, journal, rehearsals=Rehearsals([too_large])), OK)
-        assert [row.forecast for row in journal.history.rows.values()] == [{"fits": "no"}]
+        assert [row.forecast for row in journal.history.ends.values()] == [{"fits": "no"}]
 
 
 def test_full_disk_ends_the_sweep_not_the_trial(results_folder: ResultsFolder) -> None:
@@ -97,7 +97,7 @@ def test_failed_trial_is_retried_and_then_finished(results_folder: ResultsFolder
         assert run_to(taken_up, BROKEN) is again
     assert kinds(results_folder) == ["started", "retried", "started", "finished"]
     assert results_folder.trace("t").read_text() == "Traceback"
-    row = history(results_folder).all_rows["t"]
+    row = history(results_folder).all_ends["t"]
     assert (row.attempt, row.cause) == (2, Cause.ERROR)
 
 
@@ -113,7 +113,7 @@ def test_missing_file_of_a_command_is_noted_with_a_remedy(
         taken_up.started(TRIAL)
         note = f"CommandError: [Errno 2] No such file or directory: '{path}'"
         taken_up.finished(TRIAL, replace(BROKEN, note=note))
-        return history(results_folder).all_rows["t"].note
+        return history(results_folder).all_ends["t"].note
 
     assert noted("data/houses.npz").endswith("'data/houses.npz'")  # a function runs in the driver's working directory
     (results_folder.trial("t") / "work").mkdir()
@@ -141,7 +141,7 @@ def test_cut_off_attempt_is_recorded_with_its_wall_time(
     next_one.finished(TRIAL, OK)
     next_one.cut_off()
     assert kinds(results_folder) == ["started", "cut_off", "started", "finished"]
-    (end,) = history(results_folder).all_rows.values()
+    (end,) = history(results_folder).all_ends.values()
     assert (end.attempt, end.wall_s, end.earlier_s) == (2, 1.0, 7.5)
 
 
@@ -193,7 +193,7 @@ def test_secrets_are_in_no_record_row_trace_or_log(results_folder: ResultsFolder
     written = [path for path in results_folder.root.rglob("*") if path.is_file()]
     assert {"journal.jsonl", "metrics.jsonl", "trace.txt", "config.yaml", *logs} <= {each.name for each in written}
     assert not [path for path in written if SECRET in path.read_text()]
-    assert history(results_folder).all_rows["t"].note == "no <hidden>"
+    assert history(results_folder).all_ends["t"].note == "no <hidden>"
 
 
 def test_left_out_trial_is_recorded_once_per_reason(results_folder: ResultsFolder) -> None:
@@ -219,7 +219,7 @@ def timed(rate: float, foreign_cpu: float = 0.0) -> TrialOutcome:
 
 
 def row(results_folder: ResultsFolder) -> TrialRecord:
-    return history(results_folder).all_rows["t"]
+    return history(results_folder).all_ends["t"]
 
 
 REPETITION = replace(TRIAL, trial_id="again", purpose=Purpose.WINDOW, measures="t")
@@ -242,7 +242,7 @@ def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(result
         row(results_folder).metrics["accuracy"],
     ) == (1, 2.0, 0.5)
     assert list(of_ended_trials(results_folder, history(results_folder))) == [] and list(
-        history(results_folder).all_rows
+        history(results_folder).all_ends
     ) == ["t"]
 
 
@@ -367,14 +367,14 @@ def test_a_wrong_request_ends_the_sweep_not_the_trial(results_folder: ResultsFol
     with pytest.raises(ConfigError) as caught:
         run_to(session(results_folder, secrets=Secrets({SECRET: "<hidden>"})), secret)
     assert caught.value.errors == (f"{NOTE} <hidden> (see {results_folder.trace('t')})",)
-    assert results_folder.trace("t").read_text() == "Traceback <hidden>" and not history(results_folder).all_rows
+    assert results_folder.trace("t").read_text() == "Traceback <hidden>" and not history(results_folder).all_ends
 
 
 def test_after_a_result_a_wrong_request_fails_its_trial(results_folder: ResultsFolder) -> None:
     taken_up = session(results_folder)
     run_to(taken_up, OK)
     run_to(taken_up, WRONG, of=trial("second", "quick"))
-    assert history(results_folder).all_rows["second"].status is Status.FAILED
+    assert history(results_folder).all_ends["second"].status is Status.FAILED
 
 
 def test_result_of_a_trial_with_the_same_training_is_copied(results_folder: ResultsFolder) -> None:
@@ -386,12 +386,12 @@ def test_result_of_a_trial_with_the_same_training_is_copied(results_folder: Resu
     metrics = {"accuracy": 0.9, "train_s": 3.0, "samples_per_s": 100.0, "window_s": 2.0, "foreign_cpu": 0.0}
     ended = TrialOutcome(wall_s=8.0, metrics=metrics, provenance={"host": "a"})
     taken_up.finished(one, ended)
-    taken_up.copied(same, history(results_folder).rows["t"])
+    taken_up.copied(same, history(results_folder).ends["t"])
     found = history(results_folder)
-    copy = found.rows["s"]
+    copy = found.ends["s"]
     assert (copy.lr_rule, copy.cell_id, copy.same_as, copy.timed_with) == ("sqrt", "s", "t", "t")
     assert dict(copy.metrics) == metrics and copy.wall_s == 8.0 and copy.note == "same training as lr_rule=none"
     assert found.spent_gpu_s == 8.0  # it has not run again
     assert results_folder.metrics("s").read_bytes() == results_folder.metrics("t").read_bytes()
-    assert cotenants(list(found.rows.values())) == pytest.approx([0.0, math.nan], nan_ok=True)  # it ran nowhere
+    assert cotenants(list(found.ends.values())) == pytest.approx([0.0, math.nan], nan_ok=True)  # it ran nowhere
     assert not list(of_ended_trials(results_folder, found))

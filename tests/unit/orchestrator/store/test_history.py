@@ -36,8 +36,8 @@ def end(status=Status.OK, attempt=1, **fields):
 
 def row(*records):
     history = History(records)
-    assert history.rows == history.all_rows
-    (found,) = history.rows.values()
+    assert history.ends == history.all_ends
+    (found,) = history.ends.values()
     return found
 
 
@@ -52,16 +52,16 @@ def test_rows_and_probes_belong_to_the_fingerprint_they_ran_under():
             *(request(epochs=1), ends[2], probed("fast", 2), probed("fast", 3)),
         ]
     )
-    assert set(history.rows) == {TRIALS[0].trial_id, TRIALS[2].trial_id}
-    assert set(history.rows_under({"epochs": 2})) == {TRIALS[1].trial_id}
-    assert history.rows_under({"epochs": 3}) == {} and len(history.all_rows) == 3
+    assert set(history.ends) == {TRIALS[0].trial_id, TRIALS[2].trial_id}
+    assert set(history.ends_under({"epochs": 2})) == {TRIALS[1].trial_id}
+    assert history.ends_under({"epochs": 3}) == {} and len(history.all_ends) == 3
     assert {speed: value["wall_s"] for speed, value in history.probes.items()} == {"slow": 9, "fast": 3}
     assert history.fingerprint == {"epochs": 1} and history.changes({"epochs": 3}) == ["epochs: 1 → 3"]
 
 
 def test_empty_journal_has_no_history():
     history = History()
-    assert history.fingerprint is None and history.rows == {} and history.changes({"epochs": 1}) == []
+    assert history.fingerprint is None and history.ends == {} and history.changes({"epochs": 1}) == []
     assert not history.has_answers and not history.is_unfinished
 
 
@@ -192,7 +192,7 @@ def test_rerun_with_a_disturbed_timing_keeps_the_earlier_timing():
 
 def test_repetition_of_a_trial_that_is_not_ok_changes_nothing():
     assert row(SWEEP, end(Status.OOM), repetition()).status is Status.OOM
-    assert History([repetition()]).rows == {}
+    assert History([repetition()]).ends == {}
 
 
 def test_rerun_trial_may_be_repeated_again():
@@ -215,7 +215,7 @@ def test_records_of_any_form_are_accepted():
     values = [None, 7, [], {}, {"trial_id": 3, "attempt": "x", "wall_s": "y", "measures": [], "cause": []}]
     odd = [Record(kind=kind, value=value) for kind in kinds for value in values]
     history = History([*odd, SWEEP, end(), *odd[:-1], SWEEP])
-    assert list(history.rows) == [ID]
+    assert list(history.ends) == [ID]
 
 
 def test_sweep_is_unfinished_until_a_driver_has_left_nothing_out():
@@ -248,13 +248,13 @@ def test_row_timed_with_another_has_its_speed_and_its_repetitions():
     source = {"samples_per_s": 100.0, "window_s": 2.0, "train_s": 9.0, "foreign_cpu": 0.5, "step_s": 0.1}
     other = record_of(lr_rule="linear", metrics={"train_s": 5.0, "accuracy": 0.9}, timed_with=ID)
     records = [SWEEP, started(), end(metrics=source), Record(kind=Kind.FINISHED, value=other.to_json())]
-    taken = History(records).rows[other.trial_id]
+    taken = History(records).ends[other.trial_id]
     assert dict(taken.metrics) == source | {"train_s": 5.0, "accuracy": 0.9} and taken.timed_with == ID
-    assert needs_repetition(History(records).rows) == {ID}  # not of both
+    assert needs_repetition(History(records).ends) == {ID}  # not of both
     again = end(trial_id="again", measures=ID, metrics={**source, "samples_per_s": 120.0, "foreign_cpu": 0.0})
-    found = History([*records, again]).rows
+    found = History([*records, again]).ends
     assert {row.metrics["samples_per_s"] for row in found.values()} == {120.0} and not needs_repetition(found)
-    failed = History([*records, started(2), end(Status.FAILED, 2)]).rows[other.trial_id]
+    failed = History([*records, started(2), end(Status.FAILED, 2)]).ends[other.trial_id]
     assert "samples_per_s" not in failed.metrics
 
 
@@ -265,7 +265,7 @@ def test_the_first_trial_of_processes_bears_their_start_also_if_it_failed_or_tim
     again = ended_in("again", "3", measures="a")
     later = [ended_in("f", "3"), ended_in("copy", "1", same_as="a"), ended_in("late", "1", same_as="b")]
     records = [ended_in("a", "1"), ended_in("b", "1"), ended_in("c", "2", status=Status.OOM), ended_in("d", "2")]
-    found = History([SWEEP, *records, ended_in("e", None), ended_in("g", None), again, *later]).rows
+    found = History([SWEEP, *records, ended_in("e", None), ended_in("g", None), again, *later]).ends
     kept = {trial_id for trial_id, row in found.items() if row.in_kept_processes}
     assert kept == {"b", "d", "f", "late"}
 

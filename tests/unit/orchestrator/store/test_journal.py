@@ -69,10 +69,10 @@ def test_history_follows_each_acknowledged_record(path: Path) -> None:
         for each in ends:
             journal.append(Kind.STARTED, {"trial_id": each.trial_id, "attempt": each.attempt})
             journal.append(Kind.FINISHED, each.to_json())
-        assert journal.history.rows == {"a": ends[2], "b": ends[1]}
+        assert journal.history.ends == {"a": ends[2], "b": ends[1]}
         assert [journal.history.of(each).attempt for each in "abc"] == [2, 1, 0]
     with Journal.open(path) as journal:
-        assert journal.history.rows == {"a": ends[2], "b": ends[1]}
+        assert journal.history.ends == {"a": ends[2], "b": ends[1]}
 
 
 def test_numbers_that_are_not_finite_become_null(path: Path) -> None:

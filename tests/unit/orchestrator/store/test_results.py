@@ -41,9 +41,9 @@ def test_numbers_keep_their_type() -> None:
 
 def test_intact_results_have_no_problems(folder: ResultsFolder) -> None:
     results = read_results(folder)
-    assert len(results.history.rows) == 6 and results.problems == []
+    assert len(results.history.ends) == 6 and results.problems == []
     assert results.history.driver["commit"] == demo.DRIVER["commit"]
-    assert results.history.rows["1-32-none-0"] == demo.records()[0]
+    assert results.history.ends["1-32-none-0"] == demo.records()[0]
 
 
 def test_damaged_lines_are_reported_and_the_rest_is_used(folder: ResultsFolder) -> None:
@@ -51,7 +51,7 @@ def test_damaged_lines_are_reported_and_the_rest_is_used(folder: ResultsFolder) 
     lines[2] = lines[2].replace(b'"ok"', b'"no"')
     folder.journal.write_bytes(b"\n".join(lines[:-1])[:-40])
     results = read_results(folder)
-    assert len(results.history.rows) == 4
+    assert len(results.history.ends) == 4
     assert [str(problem).split(": ")[:3] for problem in results.problems] == [
         ["journal.jsonl", "line 3", "corrupt"],
         ["journal.jsonl", "line 13", "torn"],
@@ -100,14 +100,14 @@ def test_trials_of_another_configuration_are_counted(folder: ResultsFolder) -> N
         journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": 3}}, "driver": {}})
         journal.append(Kind.FINISHED, demo.records()[20].to_json())
     results = read_results(folder)
-    assert list(results.history.rows) == [demo.records()[20].trial_id]
+    assert list(results.history.ends) == [demo.records()[20].trial_id]
     assert any("6 trials of another configuration" in each.what for each in results.problems)
 
 
 def test_a_journal_without_a_sweep_record_is_used(folder: ResultsFolder) -> None:
     lines = folder.journal.read_bytes().split(b"\n")
     folder.journal.write_bytes(b"\n".join(lines[1:]))
-    assert len(read_results(folder).history.rows) == 6
+    assert len(read_results(folder).history.ends) == 6
 
 
 def test_folder_of_a_probe_is_no_problem(folder: ResultsFolder) -> None:
@@ -127,4 +127,4 @@ def test_rows_remain_without_the_trials_folder(tmp_path: Path) -> None:
     with Journal.open(folder.journal) as journal:
         journal.append(Kind.FINISHED, demo.records()[0].to_json())
     results = read_results(folder)
-    assert len(results.history.rows) == 1 and [problem.where for problem in results.problems] == ["trials"]
+    assert len(results.history.ends) == 1 and [problem.where for problem in results.problems] == ["trials"]

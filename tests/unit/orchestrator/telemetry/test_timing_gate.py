@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.run.rounds import to_repeat
 from orchestrator.store.record import TrialRecord
-from orchestrator.telemetry.timing_gate import Fault, disturbed, judged, why_discarded
+from orchestrator.telemetry.timing_gate import Fault, disturbed, judgements_of, why_discarded
 from sweeps.status import Status
 from sweeps.trial import Purpose
 from tests.contract.trials import trial
@@ -25,7 +25,7 @@ QUIET: dict[str, Any] = {
 
 def reasons(**metrics: Any) -> list[str]:
     records = [record_of(1, seed, metrics=QUIET) for seed in (1, 2)]
-    found = judged([record_of(1, 0, metrics=QUIET | metrics), *records])[records[0].trial_id.replace("-1", "-0")]
+    found = judgements_of([record_of(1, 0, metrics=QUIET | metrics), *records])[records[0].trial_id.replace("-1", "-0")]
     short = metrics.keys() & {"window_s", "window_steps"}
     assert found.fault == (None if not found.reasons else Fault.TOO_SHORT if short else Fault.DISTURBED)
     return list(found.reasons)
@@ -78,7 +78,7 @@ def test_a_clean_window_is_valid(metrics: dict[str, Any]) -> None:
 )
 def test_without_a_window_the_training_limits_it(metrics: dict[str, Any], short: bool) -> None:
     record = record_of(1, 0, metrics=metrics)
-    assert judged([record])[record.trial_id].fault == (Fault.TOO_SHORT if short else None)
+    assert judgements_of([record])[record.trial_id].fault == (Fault.TOO_SHORT if short else None)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,14 @@ def test_without_a_window_the_training_limits_it(metrics: dict[str, Any], short:
 )
 def test_too_few_workers_come_first(gpus: float, metrics: dict[str, Any], reason: str) -> None:
     record = record_of(gpus, 0, metrics=QUIET | metrics)
-    found = judged([record])[record.trial_id]
+    found = judgements_of([record])[record.trial_id]
     assert found.fault == (Fault.TOO_FEW_WORKERS if reason else None)
     assert not reason or found.reasons[0] == reason
 
 
 def test_a_rank_for_each_gpu_has_trained_however_little_load_it_made() -> None:
     record = record_of(2, 0, metrics=QUIET | {"busy_gpus": 1}, ranks=2)
-    assert judged([record])[record.trial_id].fault is None
+    assert judgements_of([record])[record.trial_id].fault is None
 
 
 @pytest.mark.parametrize(
@@ -122,17 +122,17 @@ def test_load_on_cpus_counts_as_far_as_the_gpu_waits_for_them(
     metrics = QUIET | known | ({} if compute_s is None else {"step_compute_s": compute_s})
     for device, expected in (("cuda", fault), ("cpu", Fault.DISTURBED)):
         record = dataclasses.replace(record_of(1, 0, metrics=metrics), device=device)
-        assert judged([record])[record.trial_id].fault == expected
+        assert judgements_of([record])[record.trial_id].fault == expected
 
 
 def test_only_ok_trials_are_judged() -> None:
-    assert judged([record_of(1, 0, Status.OOM, metrics=QUIET)]) == {}
+    assert judgements_of([record_of(1, 0, Status.OOM, metrics=QUIET)]) == {}
 
 
 def test_each_device_model_has_its_own_median() -> None:
     slow = {**QUIET, "sm_clock_mhz": 1200, "throttle_reasons": ""}
     records = [record_of(1, 0, metrics=slow, provenance={"device_model": "A100"}), record_of(1, 1, metrics=QUIET)]
-    assert not any(each.fault for each in judged(records).values())
+    assert not any(each.fault for each in judgements_of(records).values())
 
 
 def test_clock_without_phases_is_ignored() -> None:
@@ -141,12 +141,12 @@ def test_clock_without_phases_is_ignored() -> None:
     records = [
         record_of(1, seed, metrics=unnamed | {"sm_clock_mhz": mhz}) for seed, mhz in enumerate((1004, 1060, 1246))
     ]
-    assert not any(each.fault for each in judged(records).values())
+    assert not any(each.fault for each in judgements_of(records).values())
 
 
 def test_shared_timings_are_invalid_and_not_disturbed() -> None:
     record = record_of(1, 0, timing="shared", metrics=QUIET | {"foreign_cpu": 0.5})
-    found = judged([record])[record.trial_id]
+    found = judgements_of([record])[record.trial_id]
     assert "timing shared" in found.reasons[0] and found.fault is Fault.SHARED
     assert disturbed([record])[record.trial_id] == []
 

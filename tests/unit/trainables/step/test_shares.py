@@ -184,16 +184,16 @@ def weights(request: RankRequest) -> tuple[list[float], int]:
 
 
 def test_unequal_ranks_with_new_shares_match_one(pair: Processes) -> None:
-    gang = {"shares": (29, 31), "rendezvous": rendezvous(), "gang_id": "shared anew"}
+    rank_group = {"shares": (29, 31), "rendezvous": rendezvous(), "gang_id": "shared anew"}
     config = asked(20, "auto").trial.config
-    ranks = pair.call(weights, *((request(config=config, rank=rank, **gang),) for rank in (0, 1)))
+    ranks = pair.call(weights, *((request(config=config, rank=rank, **rank_group),) for rank in (0, 1)))
     whole, _ = weights(asked(10**9, "auto", share=60))
     for theirs, samples in ranks:
         assert samples == 15 and theirs == pytest.approx(whole, abs=1e-10)
 
 
 def shares_told(request: RankRequest) -> list[int]:
-    def by_speed(context: Context, gang: RankGroup, pass_s: float, whole: Batch) -> None:
+    def by_speed(context: Context, rank_group: RankGroup, pass_s: float, whole: Batch) -> None:
         assert context.batch.shares == (15, 15)  # what is timed must fit
         context.batch = replace(whole, shares=(14, 46))
 
@@ -204,9 +204,9 @@ def shares_told(request: RankRequest) -> list[int]:
 
 @pytest.mark.slow
 def test_shares_by_speed_are_fitted_to_memory_before_and_after(pair: Processes) -> None:
-    gang = {"shares": (30, 30), "strategy": "ddp_unequal", "rendezvous": rendezvous(), "gang_id": "told"}
+    rank_group = {"shares": (30, 30), "strategy": "ddp_unequal", "rendezvous": rendezvous(), "gang_id": "told"}
     config = asked(20, "auto").trial.config
-    asks = [request(config=config, rank=rank, **gang) for rank in (0, 1)]
+    asks = [request(config=config, rank=rank, **rank_group) for rank in (0, 1)]
     told, same = pair.call(shares_told, *((each,) for each in asks))
     assert told == same == [15, 45]  # three passes of 5 and 15, where equal shares were halved
 

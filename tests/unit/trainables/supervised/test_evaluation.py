@@ -30,7 +30,7 @@ def material(count: int, *, dense: bool) -> tuple[nn.Module, torch.Tensor, torch
 
 
 def evaluation(
-    images: torch.Tensor, targets: torch.Tensor, *, gang: RankGroup | None = None, **other: Any
+    images: torch.Tensor, targets: torch.Tensor, *, rank_group: RankGroup | None = None, **other: Any
 ) -> Evaluation:
     part = Part(images=images, targets=targets)
     workload = Workload(
@@ -42,13 +42,13 @@ def evaluation(
     )
     settings = TrainingSettings(**{"eval_batch_size": 2} | other)
     alone = Context.alone()
-    return Evaluation(part, workload, settings, Replicas.of(alone, gang or process_group.join(alone)))
+    return Evaluation(part, workload, settings, Replicas.of(alone, rank_group or process_group.join(alone)))
 
 
 def score(rank: int, world_size: int, meet: str | None, count: int, dense: bool) -> Score:
-    gang = process_group.join(Context.alone(rank=rank, world_size=world_size, rendezvous=meet, gang_id=f"{meet}"))
+    rank_group = process_group.join(Context.alone(rank=rank, world_size=world_size, rendezvous=meet, gang_id=f"{meet}"))
     model, images, targets = material(count, dense=dense)
-    return evaluation(images, targets, gang=gang).score(model)
+    return evaluation(images, targets, rank_group=rank_group).score(model)
 
 
 @pytest.mark.parametrize("dense", [False, True])

@@ -80,7 +80,7 @@ def loop(
     *,
     steps: int = 15,
     at: Progress | None = None,
-    gang: RankGroup = ALONE,
+    rank_group: RankGroup = ALONE,
     growth: Growth = NO_GROWTH,
     **context: Any,
 ) -> Loop:
@@ -93,7 +93,7 @@ def loop(
         epoch_samples=stage.epoch_samples,
     )
     clock, place = Clock("cpu", stage.read), Context.alone(**context)
-    return Loop(cast(Replica, stage), plan, clock=clock, gang=gang, context=place, at=at)
+    return Loop(cast(Replica, stage), plan, clock=clock, rank_group=rank_group, context=place, at=at)
 
 
 def trained(stage: Stage, running: Loop) -> list[Epoch]:
@@ -105,10 +105,10 @@ def trained(stage: Stage, running: Loop) -> list[Epoch]:
     return found
 
 
-@pytest.mark.parametrize("gang", [ALONE, TwoAlike(rank=0, world_size=2, device="cpu", gang_id="two")])
-def test_epochs_have_steps_seconds_and_mean_loss(gang: RankGroup) -> None:
+@pytest.mark.parametrize("rank_group", [ALONE, TwoAlike(rank=0, world_size=2, device="cpu", gang_id="two")])
+def test_epochs_have_steps_seconds_and_mean_loss(rank_group: RankGroup) -> None:
     stage = Stage()
-    running = loop(stage, steps=13, gang=gang)
+    running = loop(stage, steps=13, rank_group=rank_group)
     epochs = trained(stage, running)
     assert [(each.number, each.steps, each.samples, each.seconds, each.loss) for each in epochs] == [
         (1, 5, 40, 2.5, 3.0),

@@ -52,7 +52,7 @@ def test_short_epochs_need_further_steps_for_a_window() -> None:
 
 def test_trial_timed_with_another_takes_no_steps_for_its_window() -> None:
     phases, figures = phases_and_figures(window_s=0.0, window_steps=21, timed_with="abc")
-    assert not {"warmup", "window", "probe"} & set(phases)
+    assert not {"warmup", "window", "measurement"} & set(phases)
     assert figures["train_s"] > 0 and figures["first_epoch_s"] > 0 and "accuracy" in figures
     assert not {"samples_per_s", "epoch_s", "window_s", "step_s", "mfu"} & set(figures)
     _, whole_epochs = phases_and_figures(window_s=0.0, window_steps=20, timed_with="abc")
@@ -210,29 +210,31 @@ class Steps:
     def parts(self) -> Parts:
         return Parts(data_s=self._data_s, step_s=self._step_s)
 
-    def split(self, gang: Ranks) -> StepSplit:
-        return StepSplit(self.take, self, clock=self, gang=gang)  # type: ignore[arg-type]
+    def split(self, rank_group: Ranks) -> StepSplit:
+        return StepSplit(self.take, self, clock=self, rank_group=rank_group)  # type: ignore[arg-type]
 
 
 def test_captured_steps_show_only_the_wait_for_data() -> None:
-    gang = Ranks((0.03, 0.01, 0.02, 0.04))
-    split = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=gang)  # type: ignore[arg-type]
+    rank_group = Ranks((0.03, 0.01, 0.02, 0.04))
+    split = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), rank_group=rank_group)  # type: ignore[arg-type]
     parts = Parts(data_s=1.0, exchange_s=0.0, step_s=2.0)
     assert split.captured(Window(seconds=5.0, steps=50), parts) == {"step_s": 0.1, "step_data_s": 0.02}
-    assert gang.own_s == [0.02]
-    five = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=Ranks((0.05, 0.03, 0.01, 0.02, 0.04)))  # type: ignore[arg-type]
+    assert rank_group.own_s == [0.02]
+    five = StepSplit(
+        pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), rank_group=Ranks((0.05, 0.03, 0.01, 0.02, 0.04))
+    )  # type: ignore[arg-type]
     assert five.captured(Window(seconds=5.0, steps=50), parts)["step_data_s"] == 0.03
 
 
 def test_split_of_four_ranks_by_hand() -> None:
     """By pace the ranks are the first, the third, the second and the fourth; each step of the window takes .25 s."""
-    gang = Ranks((0.10, 0.12, 0.11, 0.20), (0.02, 0.05, 0.03, 0.02), (0.01, 0.01, 0.02, 0.04))
+    rank_group = Ranks((0.10, 0.12, 0.11, 0.20), (0.02, 0.05, 0.03, 0.02), (0.01, 0.01, 0.02, 0.04))
     steps = Steps(0.10, data_s=0.02, host_s=0.01)
-    found = steps.split(gang).several(Window(seconds=2.5, steps=10), nullcontext())
+    found = steps.split(rank_group).several(Window(seconds=2.5, steps=10), nullcontext())
     expected = {"step_s": 0.25, "step_data_s": 0.03, "step_host_s": 0.02, "step_compute_s": 0.06}
     expected |= {"step_communication_s": 0.05, "step_imbalance_s": 0.09, "slowest_rank": 3}
     assert found == pytest.approx(expected)
-    assert gang.own_s == pytest.approx([0.10, 0.02, 0.01])  # without the first two, nor what was before
+    assert rank_group.own_s == pytest.approx([0.10, 0.02, 0.01])  # without the first two, nor what was before
 
 
 def test_split_of_five_ranks_shows_the_median() -> None:
@@ -243,8 +245,8 @@ def test_split_of_five_ranks_shows_the_median() -> None:
 
 
 def test_slower_steps_without_exchange_show_no_communication() -> None:
-    gang = Ranks((0.10, 0.12), (0.09, 0.01), (0.03, 0.01))
-    found = Steps(0.1).split(gang).several(Window(seconds=1.1, steps=10), nullcontext())
+    rank_group = Ranks((0.10, 0.12), (0.09, 0.01), (0.03, 0.01))
+    found = Steps(0.1).split(rank_group).several(Window(seconds=1.1, steps=10), nullcontext())
     assert found["step_communication_s"] == 0 and found["step_imbalance_s"] == pytest.approx(0.02)
     assert found["step_compute_s"] == 0, "never negative"
 
