@@ -11,7 +11,7 @@ from typing import Any
 
 from sweeps.errors import ConfigError
 from sweeps.lr_rule import RULES
-from sweeps.sweep import DEFAULTS
+from sweeps.sweep import STANDARD_AXES
 from sweeps.trial import TrialSpec
 
 POINT = "trainable.branch_tokens"
@@ -49,8 +49,8 @@ def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], Tr
             errors += wrong
             continue
         # What branches share must not depend on their own rule, rate or batch.
-        axes = {**trial.axes, **{axis: DEFAULTS[axis] for axis in ("lr_rule", "lr_multiplier") if axis in trial.axes}}
-        axes |= {"global_batch_size": trial.lr.reference_batch_size, POINT: None}
+        without_rule = {axis: STANDARD_AXES[axis] for axis in ("lr_rule", "lr_multiplier") if axis in trial.axes}
+        axes = {**trial.axes, **without_rule, "global_batch_size": trial.lr.reference_batch_size, POINT: None}
         base = bases.get(repr(axes)) or bases.setdefault(repr(axes), at(axes))
         of_branch[trial.trial_id] = base.trial_id
         batches.add(trial.batch.global_batch_size)

@@ -65,13 +65,18 @@ def _check_positive(name: str, value: int) -> None:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
 
 
-STANDARD_AXES = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "seed")
-"""Axes that the project defines; every other axis is a config key or a config group."""
+STANDARD_AXES: Mapping[str, Any] = {
+    "gpus": 1,
+    "device_batch_size": None,
+    "global_batch_size": None,
+    "lr_rule": "none",
+    "lr_multiplier": 1.0,
+    "seed": 0,
+}
+"""Axes that the project defines, with the value that trials have if a sweep has not the axis; every other axis is a
+config key or a config group."""
 
 MOST_TRIALS = 100_000  # a larger sweep means minutes of planning and weeks of training: most likely a typing error
-
-DEFAULTS: Mapping[str, Any] = {"gpus": 1, "lr_rule": "none", "lr_multiplier": 1.0, "seed": 0}
-"""The value of a standard axis that a sweep does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +130,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
 
 
 def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
-    values = {**DEFAULTS, **point}
+    values = {**STANDARD_AXES, **point}
     errors = []
     for key, value in (("lr_multiplier", values["lr_multiplier"]), ("trainable.lr", setup.reference_lr)):
         if not is_number(value) or value <= 0:
@@ -224,8 +229,8 @@ def _batch(values: Mapping[str, Any], layout: Layout, ranks: int, setup: Setup) 
     # A command divides its batch itself, among all of its nodes.
     data_ranks = 1 if layout.starts_ranks else min(ranks, layout.data_parallel_size)
     parts = layout.data_parallel_size // data_ranks
-    size: Any = values.get("device_batch_size")
-    whole: Any = values.get("global_batch_size")
+    size: Any = values["device_batch_size"]
+    whole: Any = values["global_batch_size"]
     if size is None:
         uneven = setup.uneven_batch or layout.shares_follow_speed
         return divide_global(whole, data_ranks, parts_per_rank=parts, grad_accum_steps=accumulate, uneven=uneven)

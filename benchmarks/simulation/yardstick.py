@@ -23,9 +23,9 @@ from orchestrator.decision.verdicts import INCONCLUSIVE, Sides, judge
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import makespan_s, simulate
 from orchestrator.statistics.collapses import collapsed
-from orchestrator.statistics.equivalence import Difference
 from orchestrator.statistics.extrapolation import NoExtrapolationError, extrapolated
 from orchestrator.statistics.intervals import Moments, apart_from_shared, mean_interval, proportion_interval, welch
+from orchestrator.statistics.margins import Difference
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.tables.critical_batch import branches

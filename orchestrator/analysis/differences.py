@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from orchestrator.statistics.equivalence import Difference
 from orchestrator.statistics.intervals import Array, Interval, Moments, mean_interval, welch, welch_error
+from orchestrator.statistics.margins import Difference
 
 
 def by_seed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import socket
 import sys
@@ -24,6 +25,7 @@ from rich.console import Console
 
 from orchestrator.cli.status import recommendation_in, state_of
 from orchestrator.config.request import Request
+from orchestrator.report.plot import SERIES
 from orchestrator.run.display import Leaders
 from orchestrator.store import files, trial_files
 from orchestrator.store.history import History
@@ -202,7 +204,10 @@ class Server(ThreadingHTTPServer):
         # Other users of the machine reach the loopback as well.
         self.token = token_urlsafe(16)
         self.nonce = token_urlsafe(16)
-        page = _PAGE.read_text().replace("{{ css }}", _STYLE.read_text()).replace("{{ nonce }}", self.nonce)
+        filled = {"css": _STYLE.read_text(), "nonce": self.nonce, "colours": json.dumps(SERIES)}
+        page = _PAGE.read_text()
+        for name, text in filled.items():
+            page = page.replace(f"{{{{ {name} }}}}", text)
         self.page = page.encode()
         self._connections: dict[Any, None] = {}  # the oldest first
         super().__init__(("127.0.0.1", 0), _Handler)

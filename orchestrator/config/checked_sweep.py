@@ -67,8 +67,12 @@ class CheckedSweep:
         return replace(self, versions=Versions(outputs), _trials={}) if outputs else self
 
     def axes(self, nodes: Sequence[Node]) -> Axes:
-        """Return the axes with `gpus: auto` resolved for these nodes."""
-        return with_gpus(self.request.sweep.axes, self.config, nodes)
+        """Return the axes with `gpus: auto` resolved: 1, 2, 4 … up to what the nodes have."""
+        axes = self.request.sweep.axes
+        if axes.get("gpus") != AUTO_GPUS:
+            return axes
+        most = sum(_node_sizes(self.config, nodes, _device(self.config, nodes)))
+        return {**axes, "gpus": [2**power for power in range(max(1, most).bit_length())]}
 
     def trials(
         self, nodes: Sequence[Node], *, guessed: bool = False, check: Check = lambda config: ()
@@ -243,14 +247,6 @@ def _plugins() -> dict[tuple[str, str], str]:
         for section, group in groups.items()
         for plugin in installed.select(group=group)
     }
-
-
-def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> Axes:
-    """Return the axes with `gpus: auto` resolved: 1, 2, 4 … up to what the nodes have."""
-    if axes.get("gpus") != AUTO_GPUS:
-        return axes
-    most = sum(_node_sizes(config, nodes, _device(config, nodes)))
-    return {**axes, "gpus": [2**power for power in range(max(1, most).bit_length())]}
 
 
 def _node_sizes(config: Mapping[str, Any], nodes: Sequence[Node], device: str) -> tuple[int, ...]:

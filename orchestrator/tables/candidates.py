@@ -336,7 +336,7 @@ def _judgements(step: GpuStep, recommendation: Recommendation) -> Iterator[dict[
     why_none = next((count.why_none for count in recommendation.gpu_counts if count.gpus == step.gpus), None)
     # Without a cell to use there is no gain.
     is_gain = step.worth in (WORTH, COSTLY) and not why_none
-    cells = [cell for cell in (step.if_held, step.cell if is_gain else None) if cell]
+    cells = [cell for cell in step.cells if is_gain or cell is step.if_held]
     values = {"step": step, "metric": recommendation.terms.metric, "why_none": why_none}
     if not cells:
         yield {**values, "worth": step.worth, "cell": None}

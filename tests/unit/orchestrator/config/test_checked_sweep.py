@@ -1,9 +1,10 @@
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 from orchestrator.config import checked_sweep
-from orchestrator.config.checked_sweep import fingerprint, setup, with_gpus
+from orchestrator.config.checked_sweep import CheckedSweep, fingerprint, setup
 from orchestrator.config.compose import initialised
 from orchestrator.config.content_hashes import Versions
 from orchestrator.config.search_path import config_dir
@@ -31,6 +32,11 @@ def config(**sections):
 
 def resources(**changed):
     return config(resources=shipped_config()["resources"] | changed)
+
+
+def axes_on(nodes, given, **axes):
+    request = SimpleNamespace(sweep=SimpleNamespace(axes=axes))
+    return CheckedSweep(request=request, composition=SimpleNamespace(config=given)).axes(nodes)
 
 
 def test_machine_without_gpus_times_exclusively():
@@ -71,8 +77,8 @@ def test_gpu_type_implies_cuda():
     typed = config(cluster=shipped_config()["cluster"] | {"gpu_type": "H100"})
     found = setup(typed, [LAPTOP], Versions())
     assert (found.device, found.gpu_types) == ("cuda", ("H100",))
-    assert with_gpus({"gpus": "auto"}, typed, [LAPTOP]) == {"gpus": [1]}
-    assert with_gpus({"gpus": [8]}, config(), [LAPTOP]) == {"gpus": [8]}
+    assert axes_on([LAPTOP], typed, gpus="auto") == {"gpus": [1]}
+    assert axes_on([LAPTOP], config(), gpus=[8]) == {"gpus": [8]}
     assert setup(config(), [LAPTOP], Versions()).gpu_types == ()
 
 
@@ -87,7 +93,7 @@ def test_gpu_type_implies_cuda():
     ],
 )
 def test_auto_gpus_doubles_up_to_the_nodes(given, nodes, counts):
-    assert with_gpus({"gpus": "auto", "seed": [0]}, given, nodes) == {"gpus": counts, "seed": [0]}
+    assert axes_on(nodes, given, gpus="auto", seed=[0]) == {"gpus": counts, "seed": [0]}
 
 
 def test_fingerprint_ignores_paths_and_display():

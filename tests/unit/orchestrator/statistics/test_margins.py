@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.statistics.equivalence import Difference
+from orchestrator.statistics.margins import Difference
 
 # t(.95, 2) = 2.919986: with an error of .001 the 90% interval is ±.00292.
 
