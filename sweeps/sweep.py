@@ -130,7 +130,8 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
 
 
 def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
-    values = {**STANDARD_AXES, **point}
+    # A side of the batch that the sweep does not give is no part of the trial's identity.
+    values = {axis: value for axis, value in STANDARD_AXES.items() if value is not None} | dict(point)
     errors = []
     for key, value in (("lr_multiplier", values["lr_multiplier"]), ("trainable.lr", setup.reference_lr)):
         if not is_number(value) or value <= 0:
@@ -229,8 +230,8 @@ def _batch(values: Mapping[str, Any], layout: Layout, ranks: int, setup: Setup) 
     # A command divides its batch itself, among all of its nodes.
     data_ranks = 1 if layout.starts_ranks else min(ranks, layout.data_parallel_size)
     parts = layout.data_parallel_size // data_ranks
-    size: Any = values["device_batch_size"]
-    whole: Any = values["global_batch_size"]
+    size: Any = values.get("device_batch_size")
+    whole: Any = values.get("global_batch_size")
     if size is None:
         uneven = setup.uneven_batch or layout.shares_follow_speed
         return divide_global(whole, data_ranks, parts_per_rank=parts, grad_accum_steps=accumulate, uneven=uneven)

@@ -55,6 +55,11 @@ def test_ids_depend_on_the_request_only():
     assert one.trial_id == renamed.trial_id == spelled_out.trial_id != longer.trial_id
 
 
+def test_ids_are_those_of_kept_results():
+    # Another id would make every trial of a kept folder a new one.
+    assert [trial.trial_id for trial in expanded({"device_batch_size": [32]})] == ["3f78c8b0f9f54e28"]
+
+
 def test_widening_an_axis_keeps_trial_ids():
     narrow = {trial.trial_id for trial in expanded(GRID)}
     wide = {trial.trial_id for trial in expanded({**GRID, "seed": [0, 1, 2], "device_batch_size": [16, 32, 64]})}
