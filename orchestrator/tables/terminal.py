@@ -6,6 +6,7 @@ colour alone, and rich omits colours if NO_COLOR is set. Lines wrap, and nothing
 
 from __future__ import annotations
 
+import functools
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -73,14 +74,18 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     ]
     few_rows = [(rows, answers, False) for rows in (4, 3)]
     fewer_facts = [(2, count, False) for count in range(answers, -1, -1)]
+    # All of them have these lines, and many have the same table.
+    before = [*_wrapped(_heading(end), width, style="dim"), *_headline(text, width)]
+    next_step = _next(end, text, width)
+    last = _last(text, str(end.folder.page if end.has_page else end.folder.tables))
+    table = functools.cache(lambda rows: _table(Candidates.of(end.recommendation, rows), width))
     lines: list[Text] = []
     for rows, count, has_space in [*all_rows, *few_rows, *fewer_facts, (0, 0, False)]:
         lines = [
-            *_wrapped(_heading(end), width, style="dim"),
-            *_headline(text, width),
-            *_block(_table(Candidates.of(end.recommendation, rows), width), has_space=has_space),
-            *_block([*_most_valuable(facts, count, width), *_next(end, text, width)], has_space=has_space),
-            _last(text, str(end.folder.page if end.has_page else end.folder.tables)),
+            *before,
+            *_block(table(rows), has_space=has_space),
+            *_block([*_most_valuable(facts, count, width), *next_step], has_space=has_space),
+            last,
         ]
         if sum(max(1, math.ceil(line.cell_len / width)) for line in lines) <= MOST_LINES:
             break
