@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables.inputs.inputs import Feed, Inputs, ResidentInputs, SequenceInputs
+from trainables.inputs.loaders import LoaderInputs, Workers
 from trainables.inputs.sequences import Sequences
 from trainables.process_group import RankGroup
 
@@ -16,6 +17,4 @@ def build(name: str, feed: Feed, rank_group: RankGroup, loader: Mapping[str, Any
         return SequenceInputs(feed, rank_group.data_rank)
     if name == "resident":
         return ResidentInputs(feed, rank_group.rank)
-    from trainables.inputs.loaders import LoaderInputs, Workers  # imports torchvision, which is slow
-
     return LoaderInputs(feed, (rank_group.rank,), Workers.of(loader))

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision import tv_tensors
-from torchvision.transforms import v2
 
 from trainables.inputs.inputs import Augmentation, Feed, Form, Inputs, Minibatch
 from trainables.registry import check_keys
@@ -133,6 +131,8 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
         torch.default_generator.manual_seed(seed)
         image, target = self._images[index], self._targets[index]
         if target.ndim:
+            from torchvision import tv_tensors  # here because it is slow to import, and most inputs need nothing of it
+
             image, target = self._transform(image, tv_tensors.Mask(target))
         else:
             image = self._transform(image)
@@ -141,7 +141,9 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
         return self._augmentation.cut(image[None], draws)[0], target
 
 
-def _transform(size: Sequence[int], augmentation: Augmentation, form: Form) -> v2.Compose:
+def _transform(size: Sequence[int], augmentation: Augmentation, form: Form) -> Any:
+    from torchvision.transforms import v2
+
     steps: list[Any] = []
     if augmentation.crop_padding:
         steps.append(v2.RandomCrop(size, padding=augmentation.crop_padding))
