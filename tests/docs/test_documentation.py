@@ -6,16 +6,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import hydra
 import pytest
 import yaml
 from hydra._internal.utils import get_args_parser
 
 from orchestrator.cli.app import main
 from orchestrator.cli.modes import TEMPLATES
-from orchestrator.config.compose import Composition
+from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.overrides import rewritten, with_command, with_search_path
-from orchestrator.config.search_path import config_dir
 from sweeps.errors import ConfigError
 from tests.docs.commands import PAGES, RECORDS, ROOT, Block, blocks
 
@@ -90,7 +88,7 @@ def test_every_command_composes_or_says_why_not(block: Block, place: Path) -> No
         flags = get_args_parser().parse_args(rewritten(with_command(arguments)))
         single = [one for one in flags.overrides if not flags.multirun or "," not in one or "[" in one]
         overrides = with_search_path(single, flags.config_dir or str(place / "conf"))
-        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+        with initialised():
             try:
                 Composition(overrides)
             except ConfigError as error:

@@ -80,15 +80,16 @@ def test_error_is_one_line_with_key_and_value(key, value, told):
     assert all(part in line for part in told)
 
 
+NAMES = ("data.name", "model.name", "trainable._target_", "trainable._check_", "trainable._remarks_")
+
+
 @pytest.mark.parametrize("value", ["{a: 1}", "[x]", "[[]]"])
-@pytest.mark.parametrize(
-    "key", ["data.name", "model.name", "trainable._target_", "trainable._check_", "trainable._remarks_", "lr_rule"]
-)
-def test_section_or_list_in_place_of_a_name_is_told(key, value, capsys):
-    own = [f"{key}={value}"] if "." in key else []
-    for override in (*own, f'sweep.axes."{key}"=[{value}]'):
-        assert main(["sweep=batch_scaling", "backend=inprocess", "mode=plan", override]) == 2
-        assert key in capsys.readouterr().err
+def test_section_or_list_in_place_of_a_name_is_told(value, capsys):
+    axes = [f'sweep.axes."{key}"=[{value}]' for key in (*NAMES, "lr_rule")]
+    for given in ([f"{key}={value}" for key in NAMES], axes[:-1], axes[-1:]):
+        assert main(["sweep=batch_scaling", "backend=inprocess", "mode=plan", *given]) == 2
+        told = capsys.readouterr().err
+        assert all(key in told for key in (*NAMES, "lr_rule") if key in " ".join(given)), told
 
 
 @pytest.mark.parametrize(

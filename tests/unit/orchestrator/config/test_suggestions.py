@@ -1,14 +1,17 @@
 """Suggestions for keys that people write from habit: they can be copied, and work."""
 
+import functools
 import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import pytest
+from hydra import compose
+from omegaconf import DictConfig
 
 from orchestrator.cli.app import main
-from orchestrator.config.compose import Composition, initialised
+from orchestrator.config.compose import initialised
 from orchestrator.config.habits import (
     _ACTIONS,
     _NAMES,
@@ -21,11 +24,12 @@ from orchestrator.config.habits import (
     meant_in_section,
     without_dashes,
 )
-from orchestrator.config.hydra_private import one_line
+from orchestrator.config.hydra_private import apply_override, one_line, resolved
 from orchestrator.config.key_checks import axis_value_errors, key_errors, structure_errors, value_errors
 from orchestrator.config.multirun import axes_of
-from orchestrator.config.overrides import rewritten
+from orchestrator.config.overrides import key_of, rewritten
 from orchestrator.config.schema import SCHEMA
+from orchestrator.config.search_path import Groups, primary
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
@@ -119,13 +123,13 @@ def suggestion(line: str) -> str:
     return next(suggestions(line))
 
 
-def rounds(overrides: Iterable[str]) -> list[list[str]]:
-    """Return the overrides in few requests, with each key once, since its error hides others; some are alone."""
+def rounds(overrides: Iterable[str], alone: tuple[str, ...]) -> list[list[str]]:
+    """Return the overrides in few requests, with each key once; those that begin with one of `alone` are alone."""
     requests: dict[tuple[bool, str, int], list[str]] = {}
     count: Counter[str] = Counter()
     for override in overrides:
         key = override.partition("=")[0]
-        own = override if key.startswith(("sweep.axes.", "trainable.", "budget.")) else ""
+        own = override if key.startswith(alone) else ""
         requests.setdefault((key in SCHEMA, own, count[key]), []).append(override)
         count[key] += 1
     return list(requests.values())
@@ -133,7 +137,9 @@ def rounds(overrides: Iterable[str]) -> list[list[str]]:
 
 def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
     options = [wish for wish in WISHES if wish.startswith("-")]
-    for wishes in [*rounds(wish for wish in WISHES if wish not in options), *([option] for option in options)]:
+    hiding = ("sweep.axes.", "trainable.", "budget.")  # their errors hide others
+    words = [wish for wish in WISHES if wish not in options]
+    for wishes in [*rounds(words, hiding), *([option] for option in options)]:
         assert main(["sweep=batch_scaling", *(word for wish in wishes for word in wish.split(" "))]) == 2
         lines = capsys.readouterr().err.splitlines()
         for wish in wishes:
@@ -142,7 +148,7 @@ def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
             by_wish = [line for line in lines if repr(wish) in line]
             (line,) = by_wish or [line for line in lines if line.removeprefix("axis '").startswith(starts)]
             assert suggestion(line) == WISHES[wish] and len(line) <= 4 * 80
-    for offered in rounds(dict.fromkeys(WISHES.values())):
+    for offered in rounds(dict.fromkeys(WISHES.values()), ("budget.",)):
         assert main(["sweep=batch_scaling", *dict.fromkeys([*offered, "mode=plan"])]) == 0
         assert "trials" in capsys.readouterr().out
 
@@ -176,10 +182,21 @@ CHOSEN = {
 """The choices that have the keys of a group."""
 
 
-def refusals(overrides: list[str]) -> list[str]:
-    """Return why a config does not compose or has wrong values; no trial is made."""
+@functools.cache
+def composed(*choices: str) -> DictConfig:
+    return compose(primary(), list(choices))
+
+
+def refusals(choices: list[str], *given: str) -> list[str]:
+    """Return why a config does not compose or has wrong values; no trial is made. Only choices are composed with."""
     with initialised():
-        config = Composition(rewritten(overrides)).config
+        overrides = rewritten(given)
+        own = [override for override in overrides if key_of(override) in Groups([]).names]
+        whole = composed(*choices, *own).copy()
+        for override in overrides:
+            if override not in own:
+                apply_override(override, whole)
+        config = resolved(whole)
     errors = [*structure_errors(config), *key_errors(config), *value_errors(config, SCHEMA)]
     return [*errors, *axis_value_errors(axes_of(config["sweep"]["axes"]))]
 
@@ -193,13 +210,13 @@ def test_what_a_name_of_the_table_offers_composes(target: str) -> None:
     section = key.rpartition(".")[0] if key.startswith(("launch.options", "model.lora", "model.config")) else key
     # Each of them alone, since some exclude each other.
     own = [override for override in suggestions(meant(name, given)) if section in override]
-    assert own and all(refusals([*chosen, override]) == [] for override in own)
+    assert own and all(refusals(chosen, override) == [] for override in own)
 
 
 @pytest.mark.parametrize("target", [f"{key}={value}" for key, values in _VALUES.items() for value in values])
 def test_values_of_the_table_compose(target: str) -> None:
     key, _, value = target.partition("=")
-    assert refusals(["sweep=batch_scaling", *copyable(key, value).replace("'", "").split(" ")]) == []
+    assert refusals(["sweep=batch_scaling"], *copyable(key, value).replace("'", "").split(" ")) == []
 
 
 def test_remarks_belong_to_entries() -> None:
@@ -210,7 +227,7 @@ def test_remarks_belong_to_entries() -> None:
 @pytest.mark.parametrize("action", [action for action in _ACTIONS if "write " in action])
 def test_what_an_action_offers_composes(action: str) -> None:
     offered = re.split(r"; | for | with | of | \(or|, and", action.partition("write ")[2])[0].replace("METRIC", "x")
-    assert refusals(["sweep=batch_scaling", *(word for word in shlex.split(offered) if "=" in word)]) == []
+    assert refusals(["sweep=batch_scaling"], *(word for word in shlex.split(offered) if "=" in word)) == []
 
 
 def test_no_word_has_both_an_override_and_an_action() -> None:
