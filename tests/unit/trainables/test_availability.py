@@ -15,10 +15,10 @@ def test_messages_equal_those_of_reading(name: str, tmp_path: Path) -> None:
         "name": name,
         **({"path": str(tmp_path / "x.npz")} if name in ("npz", "imagefolder") else {"root": str(tmp_path)}),
     }
-    found = list(absent(config))
+    messages = list(absent(config))
     with pytest.raises(DataError) as error:
         load(config)
-    assert found == [str(error.value)]
+    assert messages == [str(error.value)]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,8 @@ def test_present_and_downloadable_data_give_no_message(config: dict[str, Any], t
     (tmp_path / "cifar-10-batches-py").mkdir()
     (tmp_path / "there.npz").touch()
     given = {
-        key: each.replace("{folder}", str(tmp_path)) if isinstance(each, str) else each for key, each in config.items()
+        key: value.replace("{folder}", str(tmp_path)) if isinstance(value, str) else value
+        for key, value in config.items()
     }
     assert list(absent(given)) == []
 

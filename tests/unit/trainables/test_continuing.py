@@ -166,7 +166,7 @@ def test_two_ranks_continue_together(pair: Processes, name: str, tmp_path: Path)
     else:
         whole, first = both(pair, asked, None), both(pair, asked, tmp_path, 1)
         went_on = both(pair, asked, tmp_path)
-    assert all(each["stopped"] for each in first) and not any(each["stopped"] for each in went_on)
+    assert all(answer["stopped"] for answer in first) and not any(answer["stopped"] for answer in went_on)
     for ours, theirs in zip(went_on, whole, strict=True):
         assert ours["weights"] == theirs["weights"]
         assert ours["told"] == theirs["told"]

@@ -29,8 +29,8 @@ def by_hand(step: Tensor, sizes: list[int]) -> tuple[float, float]:
     """Signal and noise of a step whose parts have these sizes."""
     small = sum(part.mean(0).square().sum().item() for part in step.split(sizes)) / len(sizes)
     harmonic = len(sizes) / sum(1 / size for size in sizes)
-    found = NoiseEstimate.of(small, step.mean(0).square().sum().item(), small_batch=harmonic, big_batch=len(step))
-    return found.signal, found.noise
+    estimate = NoiseEstimate.of(small, step.mean(0).square().sum().item(), small_batch=harmonic, big_batch=len(step))
+    return estimate.signal, estimate.noise
 
 
 def measured(
@@ -49,36 +49,36 @@ def measured(
     every = samples(batch.global_batch_size)
     own = (every.round() if wire else every).split([share * accumulate for share in shares])[rank]
     *earlier, last = own.split(shares[rank])
-    for each in earlier:
+    for minibatch in earlier:
         with prepared.without_exchange():
-            (prepared.forward(each).sum() * prepared.loss_scale).backward()
+            (prepared.forward(minibatch).sum() * prepared.loss_scale).backward()
     (prepared.forward(last).sum() * prepared.loss_scale).backward()
     prepared.exchange()
     optimizer.step()
-    found = noise.smoothed().estimate
-    assert found is not None
-    return found.signal, found.noise
+    estimate = noise.smoothed().estimate
+    assert estimate is not None
+    return estimate.signal, estimate.noise
 
 
 @pytest.mark.parametrize(("share", "accumulate"), [(4, 3), (1, 8), (5, 2)])
 def test_noise_between_passes(share: int, accumulate: int) -> None:
-    found = measured(0, (share,), accumulate, None)
-    assert found == pytest.approx(by_hand(samples(share * accumulate), [share] * accumulate))
+    estimate = measured(0, (share,), accumulate, None)
+    assert estimate == pytest.approx(by_hand(samples(share * accumulate), [share] * accumulate))
 
 
 @pytest.mark.parametrize(("shares", "accumulate"), [((4, 4), 1), ((5, 2), 1), ((3, 1), 2)])
 def test_noise_between_ranks(pair: Processes, shares: tuple[int, int], accumulate: int) -> None:
     meet = rendezvous()
-    found = pair.call(measured, *((rank, shares, accumulate, meet) for rank in range(2)))
+    estimates = pair.call(measured, *((rank, shares, accumulate, meet) for rank in range(2)))
     sizes = [share * accumulate for share in shares]
-    assert found[0] == found[1] == pytest.approx(by_hand(samples(sum(sizes)), sizes))
+    assert estimates[0] == estimates[1] == pytest.approx(by_hand(samples(sum(sizes)), sizes))
 
 
 def test_norms_are_measured_before_rounding(pair: Processes) -> None:
     """Quarters and eighths of small numbers survive it, their norms would not."""
     meet = rendezvous()
-    found = pair.call(measured, *((rank, (4, 4), 1, meet, torch.bfloat16) for rank in range(2)))
-    assert found[0] == found[1] == pytest.approx(by_hand(samples(8).round(), [4, 4]))
+    estimates = pair.call(measured, *((rank, (4, 4), 1, meet, torch.bfloat16) for rank in range(2)))
+    assert estimates[0] == estimates[1] == pytest.approx(by_hand(samples(8).round(), [4, 4]))
 
 
 def test_one_step_of_many_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +157,9 @@ POSITIVE = st.floats(0.01, 100)
 @given(POSITIVE, POSITIVE, st.integers(1, 100), st.integers(1, 100))
 def test_expected_norms_give_signal_and_noise(signal: float, noise: float, small: int, more: int) -> None:
     big = small + more
-    found = NoiseEstimate.of(signal + noise / small, signal + noise / big, small_batch=small, big_batch=big)
-    assert found.signal == pytest.approx(signal, rel=1e-6, abs=1e-6)
-    assert found.noise == pytest.approx(noise, rel=1e-6, abs=1e-6)
+    estimate = NoiseEstimate.of(signal + noise / small, signal + noise / big, small_batch=small, big_batch=big)
+    assert estimate.signal == pytest.approx(signal, rel=1e-6, abs=1e-6)
+    assert estimate.noise == pytest.approx(noise, rel=1e-6, abs=1e-6)
 
 
 def test_gaussian_gradients_have_their_known_noise_scale() -> None:
@@ -173,17 +173,17 @@ def test_gaussian_gradients_have_their_known_noise_scale() -> None:
         small = samples.mean(1).square().sum(1).mean().item()
         big = samples.mean((0, 1)).square().sum().item()
         smoothed.add(NoiseEstimate.of(small, big, small_batch=16, big_batch=64))
-    found = smoothed.estimate
-    assert found is not None
-    assert found.signal == pytest.approx(4, rel=0.05) and found.noise == pytest.approx(90, rel=0.02)
+    estimate = smoothed.estimate
+    assert estimate is not None
+    assert estimate.signal == pytest.approx(4, rel=0.05) and estimate.noise == pytest.approx(90, rel=0.02)
     assert smoothed.noise_scale == pytest.approx(22.5, rel=0.05)
 
 
 def test_unequal_parts_count_by_their_harmonic_mean() -> None:
     sizes, signal, noise = (2, 6), 3.0, 12.0
     small = sum(signal + noise / size for size in sizes) / 2
-    found = NoiseEstimate.of(small, signal + noise / 8, small_batch=2 / (1 / 2 + 1 / 6), big_batch=8)
-    assert (found.signal, found.noise) == (pytest.approx(3.0), pytest.approx(12.0))
+    estimate = NoiseEstimate.of(small, signal + noise / 8, small_batch=2 / (1 / 2 + 1 / 6), big_batch=8)
+    assert (estimate.signal, estimate.noise) == (pytest.approx(3.0), pytest.approx(12.0))
 
 
 def test_first_estimate_counts_fully_and_later_ones_more() -> None:
@@ -192,8 +192,8 @@ def test_first_estimate_counts_fully_and_later_ones_more() -> None:
     first = NoiseEstimate(signal=0.5, noise=1.5)
     smoothed.add(first)
     assert smoothed.noise_scale == pytest.approx(3.0)
-    found = smoothed.estimate
-    assert found is not None and (found.signal, found.noise) == pytest.approx((first.signal, first.noise))
+    estimate = smoothed.estimate
+    assert estimate is not None and (estimate.signal, estimate.noise) == pytest.approx((first.signal, first.noise))
     for _ in range(500):
         smoothed.add(NoiseEstimate(signal=0.25, noise=2.0))
     assert smoothed.noise_scale == pytest.approx(8.0)
@@ -306,11 +306,11 @@ def test_adascale_with_one_part_adds_a_remark(rule: str, reference: int, wanted:
 )
 def test_gain_by_hand(estimate: tuple[float, float] | None, kappa: float, gain: float) -> None:
     known = NoiseEstimate(signal=estimate[0], noise=estimate[1]) if estimate else None
-    found = pace(known, kappa=kappa, reference_batch_size=32)
-    assert (found.gain, found.advance) == pytest.approx((gain, gain / kappa))
+    gained = pace(known, kappa=kappa, reference_batch_size=32)
+    assert (gained.gain, gained.advance) == pytest.approx((gain, gain / kappa))
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 1e3))
 def test_gain_lies_between_1_and_kappa(signal: float, noise: float, kappa: float) -> None:
-    found = pace(NoiseEstimate(signal=signal, noise=noise), kappa=kappa, reference_batch_size=32)
-    assert 1 - 1e-9 <= found.gain <= kappa * (1 + 1e-9)
+    gained = pace(NoiseEstimate(signal=signal, noise=noise), kappa=kappa, reference_batch_size=32)
+    assert 1 - 1e-9 <= gained.gain <= kappa * (1 + 1e-9)

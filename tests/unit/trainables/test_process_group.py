@@ -63,8 +63,8 @@ def test_shares_are_disjoint_and_complete(count: int, ranks: int) -> None:
 def listened(rank: int, meet: str) -> list[str]:
     """Connect; return the addresses on which this process listens."""
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
-    found = psutil.Process().net_connections(kind="inet")
-    return [each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN]
+    connections = psutil.Process().net_connections(kind="inet")
+    return [connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN]
 
 
 def test_ranks_with_the_same_samples_have_the_same_share() -> None:

@@ -185,9 +185,9 @@ def test_the_note_of_a_syntax_error_names_error_and_place() -> None:
 def test_each_rank_has_local_rank_0():
     batch = Batch(global_batch_size=64, shares=(32, 32))
     context = Context.alone(rank=1, world_size=2, batch=batch, rendezvous="tcp://10.0.0.1:1234")
-    found = rank_environment(context)
-    assert (found["RANK"], found["WORLD_SIZE"], found["LOCAL_RANK"], found["NODE_RANK"]) == ("1", "2", "0", "1")
-    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("10.0.0.1", "1234")
+    env = rank_environment(context)
+    assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"], env["NODE_RANK"]) == ("1", "2", "0", "1")
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("10.0.0.1", "1234")
 
 
 def test_a_single_rank_has_no_variables():

@@ -15,13 +15,13 @@ def test_warm_up_and_window_are_phases() -> None:
 
 
 def test_throughput_is_samples_per_window_seconds() -> None:
-    found = throughput(
+    metrics = throughput(
         lambda: time.sleep(0.002),
         Context.alone(batch_size=10),
         least_s=0.1,
         least_steps=20,
         warmup=Warmup(steps=1, seconds=0.0),
     )
-    assert found["window_steps"] >= 20 and found["window_s"] >= 0.1
-    assert found["samples_per_s"] == pytest.approx(10 * found["window_steps"] / found["window_s"])
-    assert found["samples_per_s"] < 10 / 0.002
+    assert metrics["window_steps"] >= 20 and metrics["window_s"] >= 0.1
+    assert metrics["samples_per_s"] == pytest.approx(10 * metrics["window_steps"] / metrics["window_s"])
+    assert metrics["samples_per_s"] < 10 / 0.002

@@ -63,7 +63,7 @@ def test_folder_has_files_by_their_names(tmp_path: Path) -> None:
         np.array([first, 3], dtype=np.uint16).tofile(tmp_path / f"{name}.bin")
     corpus = data.load({"name": "tokens", "path": str(tmp_path)})
     assert isinstance(corpus, Corpus) and corpus.vocabulary == 10
-    assert [each[0] for each in (*corpus.train, *corpus.validation)] == [1, 2, 9]
+    assert [tokens[0] for tokens in (*corpus.train, *corpus.validation)] == [1, 2, 9]
     with pytest.raises(data.DataError, match=r"train\.bin"):
         data.load({"name": "tokens", "path": str(tmp_path / "elsewhere")})
     assert TokenFiles(path=str(tmp_path / "fineweb_val_000000.bin")).read("cpu").train[0].tolist() == [9, 3]
@@ -177,9 +177,9 @@ def test_bad_input_is_an_error_with_its_numbers(
     tmp_path: Path, change: dict[str, Any], numbers: tuple[str, ...]
 ) -> None:
     (np.arange(1601) % 64).astype(np.uint16).tofile(tmp_path / "train.bin")
-    found = asked(tmp_path / "train.bin", **change)
-    assert len(found) == bool(numbers), found
-    assert all(number in found[0] for number in numbers)
+    messages = asked(tmp_path / "train.bin", **change)
+    assert len(messages) == bool(numbers), messages
+    assert all(number in messages[0] for number in numbers)
 
 
 def test_tokenizer_beyond_the_vocabulary_is_an_error(tmp_path: Path) -> None:
@@ -224,9 +224,9 @@ def test_bad_input_of_a_transformers_folder_is_an_error_with_its_numbers(
         pytest.importorskip("tokenizers")
         given["tokenizer"] = str(tmp_path / given["tokenizer"])
     folder = {"name": "hf", "path": str(tmp_path), "sequence_length": 16, "vocabulary": None}
-    found = asked(text, batches=[1], model=folder | model, **given)
-    assert len(found) == bool(numbers), found
-    assert all(number in found[0] for number in numbers)
+    messages = asked(text, batches=[1], model=folder | model, **given)
+    assert len(messages) == bool(numbers), messages
+    assert all(number in messages[0] for number in numbers)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", "5", "[" * 100_000, "\udc80", '{"attn_implementation": "a/b"}'])
@@ -257,8 +257,8 @@ def test_sequences_beyond_the_positions_show_in_a_plan(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 300, "max_position_embeddings": 16}))
     model = {"name": "hf", "path": str(tmp_path), "sequence_length": length}
-    found = list(shape_errors({"model": model, "data": {"name": "text", "sequence_length": of_data}}))
-    assert len(found) == counts and all("write model.sequence_length=16" in error for error in found)
+    messages = list(shape_errors({"model": model, "data": {"name": "text", "sequence_length": of_data}}))
+    assert len(messages) == counts and all("write model.sequence_length=16" in error for error in messages)
 
 
 def test_files_of_texts_identify_a_trial(tmp_path: Path) -> None:

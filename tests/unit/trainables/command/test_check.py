@@ -55,8 +55,8 @@ def test_setting_of_a_wrong_type_is_an_error(key, value):
         return
     if key in ("env", "metrics") and isinstance(value, dict):
         return
-    found = list(errors(config(**{key: value})))
-    assert found and all(f"trainable.{key}" in line for line in found)
+    messages = list(errors(config(**{key: value})))
+    assert messages and all(f"trainable.{key}" in line for line in messages)
 
 
 @pytest.mark.parametrize("key", ["oom_patterns", "diverged_patterns", "ok_exit_codes"])

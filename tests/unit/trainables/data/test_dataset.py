@@ -81,9 +81,9 @@ def test_digits_equal_those_of_scikit_learn() -> None:
         (tuple((image * 255 / 16).round().astype(int)), label) for image, label in zip(images, labels, strict=True)
     }
     parts = [(digits.train_x, digits.train_y), (digits.test_x, digits.test_y)]
-    found = [{(tuple(x.flatten().tolist()), int(y)) for x, y in zip(*part, strict=True)} for part in parts]
-    assert found[0] | found[1] == expected
-    assert not found[0] & found[1]
+    samples = [{(tuple(x.flatten().tolist()), int(y)) for x, y in zip(*part, strict=True)} for part in parts]
+    assert samples[0] | samples[1] == expected
+    assert not samples[0] & samples[1]
     assert (len(digits.train_x), len(digits.test_x), digits.num_classes) == (1437, 360, 10)
     counts = torch.bincount(digits.test_y) / torch.bincount(torch.cat([digits.train_y, digits.test_y]))
     assert counts == pytest.approx([0.2] * 10, abs=0.005)
@@ -128,8 +128,8 @@ def test_subsets_of_one_seed_are_nested() -> None:
 
 
 def test_mean_and_std_may_be_given() -> None:
-    found = load({"name": "digits", "mean": [0.25], "std": [2]})
-    assert (found.mean, found.std) == ((0.25,), (2,))
+    dataset = load({"name": "digits", "mean": [0.25], "std": [2]})
+    assert (dataset.mean, dataset.std) == ((0.25,), (2,))
 
 
 def save(path: Path, count: int = 4) -> None:

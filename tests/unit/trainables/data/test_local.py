@@ -29,20 +29,20 @@ def arrays(**changes: Any) -> dict[str, np.ndarray]:
 def test_npz_of_colour_images_is_read(tmp_path: Path) -> None:
     stored = arrays(y_train=(np.arange(6, dtype=np.uint8) % 3)[:, None])
     np.savez(tmp_path / "set.npz", **stored)
-    found = load({"name": "npz", "path": str(tmp_path / "set.npz")})
-    assert found.num_classes == 3
-    assert torch.equal(found.train_x, torch.from_numpy(stored["x_train"].transpose(0, 3, 1, 2).copy()))
-    assert found.train_x.is_contiguous()
-    assert found.train_y.tolist() == [0, 1, 2, 0, 1, 2]
-    assert found.version.startswith("npz-")
+    dataset = load({"name": "npz", "path": str(tmp_path / "set.npz")})
+    assert dataset.num_classes == 3
+    assert torch.equal(dataset.train_x, torch.from_numpy(stored["x_train"].transpose(0, 3, 1, 2).copy()))
+    assert dataset.train_x.is_contiguous()
+    assert dataset.train_y.tolist() == [0, 1, 2, 0, 1, 2]
+    assert dataset.version.startswith("npz-")
 
 
 def test_npz_of_grey_images_is_read(tmp_path: Path) -> None:
     stored = arrays(x_train=images(6, 4, 5), x_test=images(3, 4, 5))
     np.savez_compressed(tmp_path / "set.npz", **stored)
-    found = load({"name": "npz", "path": str(tmp_path / "set.npz"), "num_classes": 7})
-    assert found.num_classes == 7
-    assert torch.equal(found.test_x[:, 0], torch.from_numpy(stored["x_test"]))
+    dataset = load({"name": "npz", "path": str(tmp_path / "set.npz"), "num_classes": 7})
+    assert dataset.num_classes == 7
+    assert torch.equal(dataset.test_x[:, 0], torch.from_numpy(stored["x_test"]))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_real_data_have_known_counts_and_shape(
     config: dict[str, str], counts: tuple[int, int], input_shape: tuple[int, int, int], mean: float | None
 ) -> None:
     located = {key: value if key == "name" else str(Path(str(REAL)) / value) for key, value in config.items()}
-    found = load(located)
-    assert (len(found.train_x), len(found.test_x)) == counts
-    assert found.input_shape == input_shape
-    assert mean is None or found.mean[0] == pytest.approx(mean, abs=1e-3)
+    dataset = load(located)
+    assert (len(dataset.train_x), len(dataset.test_x)) == counts
+    assert dataset.input_shape == input_shape
+    assert mean is None or dataset.mean[0] == pytest.approx(mean, abs=1e-3)

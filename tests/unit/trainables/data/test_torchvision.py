@@ -42,11 +42,11 @@ def test_mnist_files_are_read(tmp_path: Path, name: str, folder: str) -> None:
     files = mnist_files()
     for file, content in files.items():
         (raw / file).write_bytes(content)
-    found = load(config)
-    assert found.input_shape == (1, 28, 28)
-    assert found.train_y.tolist() == [0, 1, 2, 3, 4]
-    assert found.test_y.tolist() == [9, 0]
-    assert found.train_x.numpy().tobytes() == files["train-images-idx3-ubyte"][16:]
+    dataset = load(config)
+    assert dataset.input_shape == (1, 28, 28)
+    assert dataset.train_y.tolist() == [0, 1, 2, 3, 4]
+    assert dataset.test_y.tolist() == [9, 0]
+    assert dataset.train_x.numpy().tobytes() == files["train-images-idx3-ubyte"][16:]
     for damaged in (cut(files["train-images-idx3-ubyte"]), b"", b"?" * 40):
         (raw / "train-images-idx3-ubyte").write_bytes(damaged)
         with pytest.raises(DataError, match=rf"{folder}/raw is incomplete or corrupt"):
@@ -84,11 +84,11 @@ def test_a_download_happens_once_and_only_if_wanted(
     monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [mirror.url])
     monkeypatch.setattr(torchvision.datasets.MNIST, "resources", resources)
     config = {"name": "mnist", "root": str(tmp_path / "new" / "data"), "download": True}
-    found = load(config)
-    assert len(found.train_x) == 5
+    dataset = load(config)
+    assert len(dataset.train_x) == 5
     for file in mirror.folder.iterdir():
         file.unlink()
-    assert load(config) is found
+    assert load(config) is dataset
     monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [f"{tmp_path.as_uri()}/nowhere/"])
     with pytest.raises(DataError, match=r"MNIST to /.*/other/MNIST/raw: "):
         load(config | {"root": str(tmp_path / "other")})
@@ -106,9 +106,9 @@ def test_cifar_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(torchvision.datasets.CIFAR10, parts, [["batch", hashlib.md5(batch).hexdigest()]])
     names = {"filename": "meta", "key": "label_names", "md5": hashlib.md5(meta).hexdigest()}
     monkeypatch.setattr(torchvision.datasets.CIFAR10, "meta", names)
-    found = load({"name": "cifar10", "root": str(tmp_path)})
-    assert np.array_equal(found.train_x.numpy(), pixels)
-    assert found.test_y.tolist() == [3, 1, 2, 9]
+    dataset = load({"name": "cifar10", "root": str(tmp_path)})
+    assert np.array_equal(dataset.train_x.numpy(), pixels)
+    assert dataset.test_y.tolist() == [3, 1, 2, 9]
     (folder / "batch").write_bytes(cut(batch))
     with pytest.raises(DataError, match=r"cifar-10-batches-py is incomplete"):
         load({"name": "cifar10", "root": str(tmp_path)})
@@ -129,10 +129,10 @@ def save_classes(root: Path, *, test: str = "val") -> None:
 @pytest.mark.parametrize("test", ["val", "test"])
 def test_images_in_folders_of_classes_are_read(tmp_path: Path, test: str) -> None:
     save_classes(tmp_path, test=test)
-    found = load({"name": "imagefolder", "path": str(tmp_path), "size": 8})
-    assert found.input_shape == (3, 8, 8) and found.num_classes == 2
-    assert found.train_y.tolist() == [0, 0, 1, 1] and found.test_y.tolist() == [0, 1]
-    assert found.train_x[:, :, 0, 0].tolist() == [[50] * 3, [51] * 3, [200] * 3, [201] * 3]
+    dataset = load({"name": "imagefolder", "path": str(tmp_path), "size": 8})
+    assert dataset.input_shape == (3, 8, 8) and dataset.num_classes == 2
+    assert dataset.train_y.tolist() == [0, 0, 1, 1] and dataset.test_y.tolist() == [0, 1]
+    assert dataset.train_x[:, :, 0, 0].tolist() == [[50] * 3, [51] * 3, [200] * 3, [201] * 3]
     assert load({"name": "imagefolder", "path": str(tmp_path), "size": 4}).input_shape == (3, 4, 4)
 
 

@@ -43,6 +43,6 @@ def global_batches(shares: tuple[int, ...], accum: int, **other: Any) -> list[tu
     ranks = [list(epoch(source(shares=shares, accum=accum, rank=rank, **other), 2)) for rank in range(len(shares))]
     steps = []
     for first in range(0, len(ranks[0]), accum):
-        passes = [each for own in ranks for each in own[first : first + accum]]
+        passes = [minibatch for own in ranks for minibatch in own[first : first + accum]]
         steps.append((torch.cat([x for x, _ in passes]), torch.cat([y for _, y in passes])))
     return steps

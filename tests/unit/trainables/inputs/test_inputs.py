@@ -40,7 +40,7 @@ def test_epoch_takes_each_sample_at_most_once_in_random_order() -> None:
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_pixels_are_normalised_as_torchvision_would(channels_last: bool) -> None:
     [(x, y), *_] = epoch(source(shares=(10,), form=form(channels_last=channels_last)), 1)
-    mean, std = (torch.tensor(each, dtype=torch.float64)[:, None, None] for each in (MEAN, STD))
+    mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (MEAN, STD))
     torch.testing.assert_close(x, (IMAGES[y] / 255.0 - mean) / std, check_dtype=False, atol=1e-6, rtol=0)
     layout = torch.channels_last if channels_last else torch.contiguous_format
     assert x.is_contiguous(memory_format=layout)

@@ -69,7 +69,7 @@ def test_workers_start_once_and_end_with_the_input() -> None:
     before = children()
     inputs = loader(shares=(20,), workers=Workers(workers=2, prefetch=1), augmentation=Augmentation(flip=True))
     alive = [children() - before for _ in islice(inputs.minibatches(0), 6)]
-    assert len(alive) == 6 and len(alive[0]) == 2 and all(each == alive[0] for each in alive)
+    assert len(alive) == 6 and len(alive[0]) == 2 and all(workers == alive[0] for workers in alive)
     inputs.close()
     assert children() == before
 

@@ -92,14 +92,14 @@ def test_an_invalid_model_is_refused_in_one_line(
 
 def test_a_user_model_receives_the_arguments_that_it_takes() -> None:
     plain = build({"name": f"{__name__}:PlainModel", "hidden": 3}, input_shape=DIGITS, num_classes=10)
-    assert [tuple(each.shape) for each in plain.parameters()] == [(3, 64), (3,), (10, 3), (10,)]
+    assert [tuple(parameter.shape) for parameter in plain.parameters()] == [(3, 64), (3,), (10, 3), (10,)]
     whole = build({"name": f"{__name__}:own_model", "scale": 2}, input_shape=DIGITS, num_classes=4)
-    assert [tuple(each.shape) for each in whole.parameters()] == [(8, 64), (8,)]
+    assert [tuple(parameter.shape) for parameter in whole.parameters()] == [(8, 64), (8,)]
 
 
 def test_a_factory_of_any_keys_gets_those_that_it_can_use() -> None:
     built = build({"name": f"{__name__}:any_keys", "arch": "plain"}, input_shape=(3, 4, 4), num_classes=5)
-    assert [tuple(each.shape) for each in built.parameters()] == [(5, 48), (5,)]
+    assert [tuple(parameter.shape) for parameter in built.parameters()] == [(5, 48), (5,)]
     given = {"name": f"{__name__}:any_keys", "arch": "plain", "num_classes": 7}
     assert build(given, input_shape=(3, 4, 4), num_classes=5)[1].out_features == 7  # type: ignore[index, union-attr]
     with pytest.raises(TypeError, match="colour"):
@@ -125,8 +125,8 @@ def test_a_model_that_returns_an_object_gives_its_logits() -> None:
 )
 def test_a_model_that_does_not_fit_the_data_is_found_by_shapes(name: str, fault: str) -> None:
     model = {"name": f"{__name__}:{name}"} | ({"arch": "plain"} if name == "any_keys" else {})
-    found = mismatch({"model": model, "data": {"name": "digits"}})
-    assert fault in found if fault else found == ""
+    message = mismatch({"model": model, "data": {"name": "digits"}})
+    assert fault in message if fault else message == ""
 
 
 def any_keys(arch: str, **options: Any) -> nn.Module:

@@ -93,9 +93,9 @@ def test_counted_flops_match_the_formula(config: dict[str, Any]) -> None:
     with torch.device("meta"):
         model = build(config, input_shape=(24,), num_classes=64)
     products = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    per_token = 6 * sum(each.weight.numel() for each in products) + 12 * 3 * 32 * 24
-    found = flops_per_sample(config, input_shape=(24,), num_classes=64)
-    assert found == pytest.approx(24 * per_token, rel=0.01)
+    per_token = 6 * sum(layer.weight.numel() for layer in products) + 12 * 3 * 32 * 24
+    flops = flops_per_sample(config, input_shape=(24,), num_classes=64)
+    assert flops == pytest.approx(24 * per_token, rel=0.01)
 
 
 @pytest.mark.parametrize("config", [GPT, LLAMA])
@@ -126,8 +126,8 @@ def test_recomputation_changes_neither_gradients_nor_names(config: dict[str, Any
             recompute_blocks(model, "full")
         assert set(model.state_dict()) == names
         model(tokens()).square().mean().backward()
-        found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        return dict(enumerate(found))  # type: ignore[arg-type]
+        gradients_in_order = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        return dict(enumerate(gradients_in_order))  # type: ignore[arg-type]
 
     plain, recomputed = gradients(False), gradients(True)
     assert len(plain) == len(recomputed) > 20
@@ -150,7 +150,7 @@ def test_language_models_are_built_on_the_device(name: str, place: str) -> None:
     config = {"name": name} | ({"hidden": [4]} if name == "mlp" else sizes)
     shape = (1, 8, 8) if name == "mlp" else (4,)
     model = build(config, input_shape=shape, num_classes=10, device="meta")
-    assert {each.device.type for each in (*model.parameters(), *model.buffers())} == {place}
+    assert {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} == {place}
 
 
 def test_model_without_blocks_cannot_be_recomputed() -> None:
@@ -180,7 +180,7 @@ def test_a_local_folder_of_transformers_trains(tmp_path: Path) -> None:
         answer = run(request(shares=(4,), config=given | {"trainable": timing | further}))
         assert answer["status"] == "ok", answer["trace"]
     same = {"name": "gpt", "layers": 2, "heads": 2, "width": 16, "sequence_length": 16, "vocabulary": 64}
-    counts = [flops_per_sample(each, input_shape=(16,), num_classes=64) for each in (config, same)]
+    counts = [flops_per_sample(model_config, input_shape=(16,), num_classes=64) for model_config in (config, same)]
     assert counts[0] == counts[1] is not None
     with pytest.raises(RequestError, match="sequence_length=17 is beyond the 16 positions"):
         build(config | {"sequence_length": 17}, input_shape=(16,), num_classes=64)
@@ -200,10 +200,10 @@ def test_lora_trains_adapters_only(tmp_path: Path) -> None:
         "lora": {"r": 2, "target_modules": ["c_attn"], "fan_in_fan_out": True},
     }
     model = build(config, input_shape=(16,), num_classes=64)
-    trained = {name for name, each in model.named_parameters() if each.requires_grad}
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert len(trained) == 4 and all("lora_" in name for name in trained)
     optimizer = optimizers.build(model, {"name": "adamw"}, lr=0.1)
-    assert sum(each.numel() for each in optimizer.param_groups[0]["params"]) == 2 * 2 * (16 + 48)
+    assert sum(parameter.numel() for parameter in optimizer.param_groups[0]["params"]) == 2 * 2 * (16 + 48)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ gradients = st.lists(
 def test_without_trust_ratio_a_bias_moves_as_in_torch(
     name: str, plain: str, options: dict[str, Any], gradients: list[tuple[list[float], float]]
 ) -> None:
-    ours, torchs = (after_steps({"name": each, **options}, 0.1, gradients)[2] for each in (name, plain))
+    ours, torchs = (after_steps({"name": optimizer, **options}, 0.1, gradients)[2] for optimizer in (name, plain))
     assert ours == pytest.approx(torchs, rel=1e-9, abs=1e-9)
 
 
@@ -105,14 +105,14 @@ def test_a_zero_layer_moves_and_one_without_gradient_stays(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_a_restored_optimizer_equals_the_uninterrupted_one(name: str) -> None:
     module, again = Pair(), Pair()
-    blocks = (nn.ModuleList([each]) for each in (module, again))
-    optimizer, restored = (build(each, {"name": name, "lr": 1.0}, lr=0.1) for each in blocks)
+    blocks = (nn.ModuleList([pair]) for pair in (module, again))
+    optimizer, restored = (build(block, {"name": name, "lr": 1.0}, lr=0.1) for block in blocks)
     for index in range(4):
         if index == 2:
             again.load_state_dict(module.state_dict())
             restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        for each, its in ((module, optimizer), (again, restored)):
-            each.take_gradients([index - 1.5, 2.0], 0.5 * index - 1)
+        for layer, its in ((module, optimizer), (again, restored)):
+            layer.take_gradients([index - 1.5, 2.0], 0.5 * index - 1)
             its.step()
     assert module.values() == again.values()
 

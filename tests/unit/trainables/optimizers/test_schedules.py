@@ -66,10 +66,10 @@ def test_milestones_fall_on_whole_epochs(epochs: int, samples: int) -> None:
 
 @given(config=st.sampled_from(EVERY), share=st.floats(0, 2), length=st.floats(1, 1e12))
 def test_factors_depend_only_on_progress_within_0_to_1(config: dict[str, Any], share: float, length: float) -> None:
-    found = resolve(config)(share, 1.0)
-    assert 0 <= found <= 1
+    factor = resolve(config)(share, 1.0)
+    assert 0 <= factor <= 1
     if not any(math.isclose(share, milestone) for milestone in STEP["milestones"]):
-        assert resolve(config)(share * length, length) == pytest.approx(found, abs=1e-9)
+        assert resolve(config)(share * length, length) == pytest.approx(factor, abs=1e-9)
 
 
 @given(config=st.sampled_from([STEP, COSINE]), shares=st.tuples(st.floats(0, 1), st.floats(0, 1)))

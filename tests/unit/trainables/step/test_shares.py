@@ -173,14 +173,14 @@ def test_number_of_passes_is_the_fewest_that_fit(
         with pytest.raises(MemoryError):
             fitting(batch, ALONE, take_pass)
         return
-    found = fitting(batch, ALONE, take_pass)
-    assert (found.grad_accum_steps, found.shares) == (2 * passes, smaller)
-    assert sum(found.shares) * found.grad_accum_steps == found.global_batch_size
+    fitted = fitting(batch, ALONE, take_pass)
+    assert (fitted.grad_accum_steps, fitted.shares) == (2 * passes, smaller)
+    assert sum(fitted.shares) * fitted.grad_accum_steps == fitted.global_batch_size
 
 
 def weights(request: RankRequest) -> tuple[list[float], int]:
     parameters, metrics = trained(request)
-    return torch.cat([each.detach().flatten() for each in parameters]).tolist(), metrics["micro_batch_size"]
+    return torch.cat([parameter.detach().flatten() for parameter in parameters]).tolist(), metrics["micro_batch_size"]
 
 
 def test_unequal_ranks_with_new_shares_match_one(pair: Processes) -> None:
@@ -207,7 +207,7 @@ def test_shares_by_speed_are_fitted_to_memory_before_and_after(pair: Processes) 
     rank_group = {"shares": (30, 30), "strategy": "ddp_unequal", "rendezvous": rendezvous(), "gang_id": "told"}
     config = asked(20, "auto").trial.config
     asks = [request(config=config, rank=rank, **rank_group) for rank in (0, 1)]
-    told, same = pair.call(shares_told, *((each,) for each in asks))
+    told, same = pair.call(shares_told, *((rank_request,) for rank_request in asks))
     assert told == same == [15, 45]  # three passes of 5 and 15, where equal shares were halved
 
 

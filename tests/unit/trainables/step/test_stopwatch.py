@@ -102,5 +102,5 @@ def test_first_fetches_are_not_sampled_and_too_few_are_untimed(fetches: int, on_
         before = watch.parts()
         for _ in range(fetches):
             next(batches)
-        found = watch.parts() - before
-        assert found == (Parts(untimed=fetches) if fetches < 3 else Parts(data_s=3.0 * fetches))
+        parts = watch.parts() - before
+        assert parts == (Parts(untimed=fetches) if fetches < 3 else Parts(data_s=3.0 * fetches))

@@ -32,8 +32,10 @@ def gradients(rank: int, meet: str, wire: torch.dtype | None) -> list[list[float
         model.zero_grad()
         model(images(rank)).square().sum().backward()
         exchange()
-    assert all(each.grad is not None and each.grad.stride() == each.stride() for each in model.parameters())
-    return [each.grad.flatten().tolist() for each in model.parameters() if each.grad is not None]
+    assert all(
+        parameter.grad is not None and parameter.grad.stride() == parameter.stride() for parameter in model.parameters()
+    )
+    return [parameter.grad.flatten().tolist() for parameter in model.parameters() if parameter.grad is not None]
 
 
 @pytest.mark.parametrize(("wire", "tolerance"), [(None, 1e-14), (torch.bfloat16, 2**-7)])
@@ -94,5 +96,5 @@ def exchanged(rank: int, meet: str, wire: torch.dtype | None, watched: bool) -> 
 @pytest.mark.parametrize("watched", [False, True])
 def test_hook_sees_own_gradients_and_averages_all(pair: Processes, wire: torch.dtype | None, watched: bool) -> None:
     meet = rendezvous()
-    found = pair.call(exchanged, (0, meet, wire, watched), (1, meet, wire, watched))
-    assert found == [([own] * 3 if watched else [], [1.5] * 3) for own in (1.0, 2.0)]
+    gradients_by_rank = pair.call(exchanged, (0, meet, wire, watched), (1, meet, wire, watched))
+    assert gradients_by_rank == [([own] * 3 if watched else [], [1.5] * 3) for own in (1.0, 2.0)]

@@ -50,9 +50,9 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("point", POINTS)
 def test_branch_at_the_same_batch_continues_its_base(folder: Path, point: int) -> None:
     whole = rows(run(request(shares=(BATCH,), **base(folder))))
-    found = rows(run(request(shares=(BATCH,), **branch(folder, point, 2 * EPOCH))))
+    branch_rows = rows(run(request(shares=(BATCH,), **branch(folder, point, 2 * EPOCH))))
     first = point // EPOCH
-    assert found == whole[first : first + 2]
+    assert branch_rows == whole[first : first + 2]
 
 
 @pytest.mark.slow

@@ -61,9 +61,9 @@ def test_every_sample_counts_once_for_any_ranks(pair: Processes, count: int, den
     meet = rendezvous()
     alone = score(0, 1, None, count, dense)
     two = pair.call(score, *((rank, 2, meet, count, dense) for rank in range(2)))
-    for each in (alone, *two):
-        assert each.accuracy == pytest.approx(accuracy, abs=1e-12)
-        assert each.loss == pytest.approx(loss, abs=1e-10)
+    for scored in (alone, *two):
+        assert scored.accuracy == pytest.approx(accuracy, abs=1e-12)
+        assert scored.loss == pytest.approx(loss, abs=1e-10)
 
 
 def test_hooks_are_called_and_the_training_mode_stays() -> None:
@@ -80,10 +80,10 @@ def test_hooks_are_called_and_the_training_mode_stays() -> None:
 @pytest.mark.parametrize("dense", [False, True])
 def test_mirrored_evaluation_averages_both_views(dense: bool) -> None:
     model, images, targets = material(9, dense=dense)
-    views = [model(FORM.normalise(each[:, 0, :, :, None])) for each in (images, images.flip(-1))]
+    views = [model(FORM.normalise(view[:, 0, :, :, None])) for view in (images, images.flip(-1))]
     outputs = (views[0] + (views[1].flip(-1) if dense else views[1])) / 2
-    found = evaluation(images, targets, eval_batch_size=4, eval_mirrored=True).score(model)
-    assert found.loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)
+    scored = evaluation(images, targets, eval_batch_size=4, eval_mirrored=True).score(model)
+    assert scored.loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)
 
 
 def test_batch_is_halved_until_it_fits_and_stays_so() -> None:

@@ -21,8 +21,8 @@ def test_flops_of_a_perceptron_by_hand() -> None:
 
 def test_flops_of_resnet18_match_papers() -> None:
     """0.56 GMAC a forward pass at 32×32."""
-    found = flops_per_sample({"name": "resnet18"}, input_shape=(3, 32, 32), num_classes=10)
-    assert found == pytest.approx(3 * 2 * 0.556e9, rel=0.02)
+    flops = flops_per_sample({"name": "resnet18"}, input_shape=(3, 32, 32), num_classes=10)
+    assert flops == pytest.approx(3 * 2 * 0.556e9, rel=0.02)
 
 
 def test_uncountable_model_is_logged(caplog: pytest.LogCaptureFixture) -> None:

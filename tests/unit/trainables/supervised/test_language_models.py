@@ -115,9 +115,9 @@ def test_muon_trains(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch, about its own code
 def test_a_compiled_model_has_the_same_losses(data: dict[str, Any]) -> None:
-    def found(**settings: str) -> list[float]:
+    def llama_losses(**settings: str) -> list[float]:
         model = CONFIG["model"] | {"name": "llama"}
         config = CONFIG | {"data": data, "model": model, "trainable": SETTINGS | settings}
         return losses(run(request(shares=(BATCH,), config=config)))
 
-    assert found(compile="blocks", activation_checkpointing="full") == pytest.approx(found(), rel=1e-5)
+    assert llama_losses(compile="blocks", activation_checkpointing="full") == pytest.approx(llama_losses(), rel=1e-5)

@@ -98,11 +98,11 @@ def loop(
 
 def trained(stage: Stage, running: Loop) -> list[Epoch]:
     """The epochs, between which an evaluation takes 7 s."""
-    found = []
+    epochs = []
     for epoch in running.epochs():
         stage.now_s += 7.0
-        found.append(epoch)
-    return found
+        epochs.append(epoch)
+    return epochs
 
 
 @pytest.mark.parametrize("rank_group", [ALONE, TwoAlike(rank=0, world_size=2, device="cpu", gang_id="two")])
@@ -110,7 +110,7 @@ def test_epochs_have_steps_seconds_and_mean_loss(rank_group: RankGroup) -> None:
     stage = Stage()
     running = loop(stage, steps=13, rank_group=rank_group)
     epochs = trained(stage, running)
-    assert [(each.number, each.steps, each.samples, each.seconds, each.loss) for each in epochs] == [
+    assert [(epoch.number, epoch.steps, epoch.samples, epoch.seconds, epoch.loss) for epoch in epochs] == [
         (1, 5, 40, 2.5, 3.0),
         (2, 5, 40, 2.5, 3.0),
         (3, 3, 24, 1.5, 2.0),
@@ -118,7 +118,7 @@ def test_epochs_have_steps_seconds_and_mean_loss(rank_group: RankGroup) -> None:
     assert stage.taken == [(1 + step // 5, step % 5 * BATCH) for step in range(13)]
     at = running.at
     assert (at.steps, at.samples, at.position, at.train_s) == (13, 104, 104.0, 6.5)
-    assert [each.parts.step_s for each in epochs] == [2.5, 2.5, 1.5]
+    assert [epoch.parts.step_s for epoch in epochs] == [2.5, 2.5, 1.5]
 
 
 @pytest.mark.parametrize("after_s", [0.5, 1.5, 2.0, 3.0, 6.0])
@@ -133,8 +133,8 @@ def test_stop_within_an_epoch_changes_no_later_epoch(after_s: float) -> None:
     later = loop(second, at=Progress(**asdict(running.at)))
     epochs = trained(second, later)
     assert first.taken + second.taken == whole.taken
-    told = [(each.number, each.steps, each.samples, each.seconds, each.loss) for each in (*earlier[:-1], *epochs)]
-    assert told == [(each.number, each.steps, each.samples, each.seconds, each.loss) for each in wanted]
+    told = [(epoch.number, epoch.steps, epoch.samples, epoch.seconds, epoch.loss) for epoch in (*earlier[:-1], *epochs)]
+    assert told == [(epoch.number, epoch.steps, epoch.samples, epoch.seconds, epoch.loss) for epoch in wanted]
     assert later.at.train_s == 7.5
 
 
@@ -205,7 +205,7 @@ def test_host_soon_looks_after_each_slow_step() -> None:
     trained(stage, loop(stage, steps=5000, stop_requested=look))
     between = [later - earlier for earlier, later in pairwise(looks)]
     slow = between[between.index(max(between)) :]
-    assert slow[0] == LOOK_EVERY_STEPS and slow[-100:] == [1] * 100 and len([each for each in slow if each > 1]) < 15
+    assert slow[0] == LOOK_EVERY_STEPS and slow[-100:] == [1] * 100 and len([steps for steps in slow if steps > 1]) < 15
 
 
 def budget(**config: float | None) -> Budget:

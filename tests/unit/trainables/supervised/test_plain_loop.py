@@ -67,7 +67,7 @@ def trained(
     rows: list[dict[str, Any]] = []
     asked = request(**{"shares": (BATCH,), "lr": LR, "config": config | sections, "rates": rates} | other)
     trial = supervised_trial(asked, context_of(asked, rows.append))
-    before = [each.detach().clone() for each in trial.replica.model.parameters()]
+    before = [parameter.detach().clone() for parameter in trial.replica.model.parameters()]
     trial.replica.model.register_forward_pre_hook(
         lambda model, images: shown.append(images[0].clone()) if model.training else None
     )
@@ -144,7 +144,7 @@ def plain(weights: list[Tensor], images: Tensor, targets: Tensor, optimizer: str
 def test_weights_equal_those_of_a_plain_loop(optimizer: str, schedule: str) -> None:
     asked = {"optimizer": {"name": optimizer} | OPTIMIZERS[optimizer]}
     before, after, shown, rows = trained(asked | {"schedule": {"name": schedule} | SCHEDULES[schedule][0]})
-    weights = [each.requires_grad_() for each in before]
+    weights = [weight.requires_grad_() for weight in before]
     losses = plain(weights, torch.cat(shown), targets_of(shown), optimizer, schedule)
     for ours, theirs in zip(after, weights, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
@@ -158,7 +158,7 @@ def test_adascale_equals_that_of_a_plain_loop() -> None:
     schedule = {"schedule": {"name": "step", "milestones": [0.5], "gamma": 0.1}, "optimizer": {"name": "sgd"}}
     before, after, shown, rows = trained(schedule, rates, shares=(reference,), grad_accum_steps=passes)
     targets = targets_of(shown).split(reference)
-    weights = [each.requires_grad_() for each in before]
+    weights = [weight.requires_grad_() for weight in before]
     averages, pending, position, step = torch.zeros(3, dtype=torch.float64), [], 0.0, 0
     gains = []
 
@@ -175,16 +175,16 @@ def test_adascale_equals_that_of_a_plain_loop() -> None:
             for index in range(step * passes, (step + 1) * passes):
                 hidden = torch.relu(shown[index].flatten(1) @ weights[0].T + weights[1])
                 loss = functional.cross_entropy(hidden @ weights[2].T + weights[3], targets[index])
-                of_passes.append(torch.cat([each.flatten() for each in torch.autograd.grad(loss, weights)]))
+                of_passes.append(torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, weights)]))
             mean = torch.stack(of_passes).mean(0)
             if step % 10 == 0:
-                small, big = sum(each @ each for each in of_passes) / passes, mean @ mean
+                small, big = sum(gradient @ gradient for gradient in of_passes) / passes, mean @ mean
                 noise = (small - big) / (1 / reference - 1 / BATCH)
                 for measured in pending:
                     averages += (1 - decay) * (measured - averages)
                 pending = [torch.stack([big - noise / BATCH, noise, torch.tensor(1.0, dtype=torch.float64)])]
             with torch.no_grad():
-                for weight, change in zip(weights, mean.split([each.numel() for each in weights]), strict=True):
+                for weight, change in zip(weights, mean.split([weight.numel() for weight in weights]), strict=True):
                     weight -= rate * change.view_as(weight)
             step, position = step + 1, position + worth * reference / BATCH
         for measured in pending:

@@ -10,9 +10,9 @@ from tests.unit.trainables.ranks import CONFIG
 from trainables.supervised.settings import errors, own_factory_errors, remarks
 
 
-def assert_named(found: Iterable[str], named: Sequence[str]) -> None:
+def assert_named(lines: Iterable[str], named: Sequence[str]) -> None:
     """Assert that each message has its key or value, and that there is no other message."""
-    messages = list(found)
+    messages = list(lines)
     assert len(messages) == len(named), messages
     for message, key in zip(messages, named, strict=True):
         assert key in message

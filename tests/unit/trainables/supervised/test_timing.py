@@ -138,8 +138,8 @@ def delayed(asked: RankRequest, place: str) -> dict[str, float]:
 def of_two(pair: Processes, place: str) -> dict[str, float]:
     meeting = {"rendezvous": rendezvous(), "gang_id": f"scaling {place}"}
     asked = [(request(rank=rank, shares=(32, 32), config=TIMED, **meeting), place) for rank in range(2)]
-    found: dict[str, float] = pair.call(delayed, *asked)[0]
-    return found
+    metrics: dict[str, float] = pair.call(delayed, *asked)[0]
+    return metrics
 
 
 @pytest.fixture(scope="module")
@@ -151,12 +151,12 @@ def undelayed(pair: Processes) -> dict[str, float]:
     "place", [place if place == "communication" else pytest.param(place, marks=pytest.mark.slow) for place in PARTS]
 )
 def test_delay_is_found_in_its_part(pair: Processes, undelayed: dict[str, float], place: str) -> None:
-    found = of_two(pair, place)
-    grew = {part: found[f"step_{part}_s"] - undelayed[f"step_{part}_s"] for part in PARTS}
-    assert found[f"step_{place}_s"] >= 0.8 * DELAY_S and max(grew, key=lambda part: grew[part]) == place, grew
-    assert place != "imbalance" or found["slowest_rank"] == 1
-    rest = found["step_s"] - sum(found[f"step_{part}_s"] for part in PARTS)
-    assert abs(rest) <= 0.1 * found["step_s"], (found, rest)
+    metrics = of_two(pair, place)
+    grew = {part: metrics[f"step_{part}_s"] - undelayed[f"step_{part}_s"] for part in PARTS}
+    assert metrics[f"step_{place}_s"] >= 0.8 * DELAY_S and max(grew, key=lambda part: grew[part]) == place, grew
+    assert place != "imbalance" or metrics["slowest_rank"] == 1
+    rest = metrics["step_s"] - sum(metrics[f"step_{part}_s"] for part in PARTS)
+    assert abs(rest) <= 0.1 * metrics["step_s"], (metrics, rest)
 
 
 @pytest.mark.slow
@@ -230,25 +230,25 @@ def test_split_of_four_ranks_by_hand() -> None:
     """By pace the ranks are the first, the third, the second and the fourth; each step of the window takes .25 s."""
     rank_group = Ranks((0.10, 0.12, 0.11, 0.20), (0.02, 0.05, 0.03, 0.02), (0.01, 0.01, 0.02, 0.04))
     steps = Steps(0.10, data_s=0.02, host_s=0.01)
-    found = steps.split(rank_group).several(Window(seconds=2.5, steps=10), nullcontext())
+    parts = steps.split(rank_group).several(Window(seconds=2.5, steps=10), nullcontext())
     expected = {"step_s": 0.25, "step_data_s": 0.03, "step_host_s": 0.02, "step_compute_s": 0.06}
     expected |= {"step_communication_s": 0.05, "step_imbalance_s": 0.09, "slowest_rank": 3}
-    assert found == pytest.approx(expected)
+    assert parts == pytest.approx(expected)
     assert rank_group.own_s == pytest.approx([0.10, 0.02, 0.01])  # without the first two, nor what was before
 
 
 def test_split_of_five_ranks_shows_the_median() -> None:
     paces = (0.14, 0.10, 0.12, 0.11, 0.13)
-    found = Steps(0.1).split(Ranks(paces, paces, (0.0,) * 5)).several(Window(seconds=1.5, steps=10), nullcontext())
-    assert found["step_data_s"] == pytest.approx(0.12) and found["step_imbalance_s"] == pytest.approx(0.02)
-    assert found["slowest_rank"] == 0
+    parts = Steps(0.1).split(Ranks(paces, paces, (0.0,) * 5)).several(Window(seconds=1.5, steps=10), nullcontext())
+    assert parts["step_data_s"] == pytest.approx(0.12) and parts["step_imbalance_s"] == pytest.approx(0.02)
+    assert parts["slowest_rank"] == 0
 
 
 def test_slower_steps_without_exchange_show_no_communication() -> None:
     rank_group = Ranks((0.10, 0.12), (0.09, 0.01), (0.03, 0.01))
-    found = Steps(0.1).split(rank_group).several(Window(seconds=1.1, steps=10), nullcontext())
-    assert found["step_communication_s"] == 0 and found["step_imbalance_s"] == pytest.approx(0.02)
-    assert found["step_compute_s"] == 0, "never negative"
+    parts = Steps(0.1).split(rank_group).several(Window(seconds=1.1, steps=10), nullcontext())
+    assert parts["step_communication_s"] == 0 and parts["step_imbalance_s"] == pytest.approx(0.02)
+    assert parts["step_compute_s"] == 0, "never negative"
 
 
 @pytest.mark.parametrize(("step_s", "taken"), [(0.25, 10), (0.025, 12), (0.005, 60), (0.0005, 300)])
@@ -318,8 +318,8 @@ def epoch(parts: Parts, steps: int = 10) -> Epoch:
 
 def test_epoch_split_by_hand() -> None:
     parts = Parts(data_s=0.5, exchange_s=0.25, step_s=3.0)
-    found = epoch_split(epoch(parts), on_gpu=False)
-    assert found == {"data_s": 0.5, "compute_s": 2.25, "communication_s": 0.25, "rest_s": 1.0}
+    split = epoch_split(epoch(parts), on_gpu=False)
+    assert split == {"data_s": 0.5, "compute_s": 2.25, "communication_s": 0.25, "rest_s": 1.0}
     assert epoch_split(epoch(parts), on_gpu=True) == {"data_s": 0.5, "rest_s": 3.5}
 
 
