@@ -111,7 +111,7 @@ def results_dir(tmp_path_factory: pytest.TempPathFactory, backend: Backend) -> P
 def trials(backend: Backend) -> list[TrialSpec]:
     """Return the trials to run; on Ray, one failure suffices, because each is followed by the start of a process."""
     is_alone = isinstance(backend, InProcessBackend)
-    return [each for each in TRIALS if is_alone or OUTCOMES[each.trial_id][0] in (Status.OK, Status.FAILED)]
+    return [trial for trial in TRIALS if is_alone or OUTCOMES[trial.trial_id][0] in (Status.OK, Status.FAILED)]
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +130,9 @@ def played(backend: Backend, trials: list[TrialSpec], results_dir: Path) -> Reco
 
 def test_trials_start_report_and_finish_in_order(played: Recorder, trials: list[TrialSpec]) -> None:
     order = [(event, name) for event, name in played.events if event != "reported"]
-    assert order == [(event, each.trial_id) for each in trials for event in ("started", "finished")]
+    assert order == [(event, trial.trial_id) for trial in trials for event in ("started", "finished")]
     reporting = [name for event, name in played.events if event == "reported"]
-    assert sorted(reporting, key=[each.trial_id for each in trials].index) == reporting
+    assert sorted(reporting, key=[trial.trial_id for trial in trials].index) == reporting
     assert played.ticks > 0
 
 
@@ -335,7 +335,7 @@ def test_an_early_stop_keeps_the_processes(
         trial(name, "learning", reaches=it, budget={"epochs": 10}, patience_s=patience_s.get(name, 0.0))
         for name, it in reaches.items()
     ]
-    ray_backend.run(TrialQueue([beyond_reference(each) for each in trials]), tmp_path, recorder)
+    ray_backend.run(TrialQueue([beyond_reference(trial) for trial in trials]), tmp_path, recorder)
     assert {name: outcome.status.value for name, outcome in recorder.outcomes.items()} == {
         "good": "ok",
         "behind": "skipped",
@@ -391,4 +391,6 @@ def test_tune_forgets_trials_that_have_ended(
 def _processes(title: str) -> list[psutil.Process]:
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     everybody = psutil.process_iter(["cmdline"])
-    return [each for each in everybody if each.pid in children and title in " ".join(each.info["cmdline"] or ())]
+    return [
+        process for process in everybody if process.pid in children and title in " ".join(process.info["cmdline"] or ())
+    ]

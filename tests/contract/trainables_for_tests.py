@@ -56,10 +56,10 @@ def failing(config: Mapping[str, Any], context: Context) -> None:
 
 def on_gpus(config: Mapping[str, Any], context: Context) -> None:
     """Report the GPUs; the one named `broken` fails as soon as it is used."""
-    found = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
-    if config.get("broken") in found:
+    devices = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    if config.get("broken") in devices:
         raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
-    context.summarize({"found": ",".join(found)})
+    context.summarize({"found": ",".join(devices)})
 
 
 def collective(config: Mapping[str, Any], context: Context) -> None:

@@ -43,14 +43,14 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     """Return all blocks of a page; indented blocks are shell if they begin with a command."""
-    found = []
+    blocks_of_page = []
     for match in _BLOCK.finditer(page.read_text()):
         fenced = match["fenced"] is not None
         text = match["fenced"] if fenced else re.sub(r"(?m)^ {4}", "", match["indented"])
         language = match["language"] if fenced else ("bash" if _is_shell(text) else "text")
         name = page.relative_to(ROOT).as_posix()
-        found.append(Block(page=name, language=language, text=text, why_not=(match["why"] or "").strip()))
-    return found
+        blocks_of_page.append(Block(page=name, language=language, text=text, why_not=(match["why"] or "").strip()))
+    return blocks_of_page
 
 
 def _is_shell(text: str) -> bool:

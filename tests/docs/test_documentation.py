@@ -174,9 +174,9 @@ def test_agents_find_the_keys_and_columns_that_their_page_names(
     assert set(plan) <= set(json.loads(capsys.readouterr().out)) and "trials" in plan
     kept = json.loads((RECORDS / "batch_scaling/two_cores/recommendation.json").read_text())
     for key in decision:
-        found = kept
+        section = kept
         for part in key.split("."):
-            found = found[part]
+            section = section[part]
     columns = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
     checked = re.findall(r"(?m)^- .*", page)
     assert len(decision) >= 8 and len(checked) >= 8 and set(tables) <= set(columns)
@@ -188,12 +188,12 @@ OUTPUTS = ("`trials`", "`sentence`", "`status`, `timing_valid`")
 
 def test_readme_table_of_gpus_is_the_measured_one() -> None:
     readme = (ROOT / "README.md").read_text()
-    found = _rows((RECORDS / "published/data_parallel_core/speedup.md").read_text())
+    measured = _rows((RECORDS / "published/data_parallel_core/speedup.md").read_text())
     shown = _rows(readme[readme.index("| model ") :].partition("\n\n")[0])[2:]
     assert len(shown) == 4
     for model, gpus, batch, *figures in shown:
         cell = f"{gpus}×{int(batch) // int(gpus)} none, model={model}, strategy=ddp"
-        assert any({cell, batch.replace(",", ""), *filter(None, figures)} <= {*whole} for whole in found), cell
+        assert any({cell, batch.replace(",", ""), *filter(None, figures)} <= {*whole} for whole in measured), cell
 
 
 def _rows(table: str) -> list[list[str]]:

@@ -117,7 +117,7 @@ class Place:
 
     def command(self, arguments: tuple[str, ...]) -> list[str]:
         given = [*self._always, *arguments]
-        backend = [] if any(each.startswith("backend=") for each in given) else ["backend=inprocess"]
+        backend = [] if any(word.startswith("backend=") for word in given) else ["backend=inprocess"]
         return [*backend, f"hydra.searchpath=[file://{self.folder}/my]", *given]
 
     def environment(self, further: dict[str, str]) -> dict[str, str]:
@@ -140,7 +140,7 @@ class Place:
 
     def finished(self) -> list[str]:
         """Return the trials with an acknowledged end."""
-        return [each["value"]["trial_id"] for each in self.journal() if each["kind"] == "finished"]
+        return [record["value"]["trial_id"] for record in self.journal() if record["kind"] == "finished"]
 
 
 class Prepared(Place):

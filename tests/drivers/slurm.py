@@ -71,7 +71,7 @@ class Slurm:
 
     def field(self, number: str, name: str) -> str:
         """Return a field of Slurm's job record: JobState, Restarts."""
-        told = dict(each.partition("=")[::2] for each in self.tell("scontrol", "show", "job", number).split())
+        told = dict(field.partition("=")[::2] for field in self.tell("scontrol", "show", "job", number).split())
         return told[name]
 
     def end(self) -> None:
@@ -102,7 +102,7 @@ class Slurm:
             ).stdout.strip()
             if state == "idle":
                 return
-            if time.monotonic() > deadline or any(each.poll() is not None for each in self._daemons):
+            if time.monotonic() > deadline or any(daemon.poll() is not None for daemon in self._daemons):
                 logs = [path.read_text()[-1000:] for path in self._folder.glob("slurm*.*") if path.suffix != ".conf"]
                 raise RuntimeError(f"the node is {state or 'unknown'}: {logs}")
             time.sleep(0.2)

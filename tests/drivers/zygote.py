@@ -72,8 +72,10 @@ def decide_once() -> None:
     from tests.unit.orchestrator.decision.deciding import decided_with_frames, measured
     from tests.unit.orchestrator.records import record_of
 
-    _, cells, found = decided_with_frames([record_of(g, s, metrics=measured(g, 0.9)) for g in (1, 2) for s in (0, 1)])
-    recommendation_markdown(found, "demo")
+    _, cells, recommendation = decided_with_frames(
+        [record_of(g, s, metrics=measured(g, 0.9)) for g in (1, 2) for s in (0, 1)]
+    )
+    recommendation_markdown(recommendation, "demo")
     speedup_markdown(cells)
 
 
