@@ -104,14 +104,14 @@ for _ in sys.stdin:
     def now(self) -> dict[str, object]:
         assert self._process.stdin and self._process.stdout
         print(file=self._process.stdin, flush=True)
-        found: dict[str, object] = json.loads(self._process.stdout.readline())
-        return found
+        nodes: dict[str, object] = json.loads(self._process.stdout.readline())
+        return nodes
 
     def until(self, **wanted: object) -> float:
         """Wait until Ray reports this; return the seconds."""
         began = time.monotonic()
-        while not wanted.items() <= (found := self.now()).items():
-            assert time.monotonic() - began < GOES_S, found
+        while not wanted.items() <= (nodes := self.now()).items():
+            assert time.monotonic() - began < GOES_S, nodes
             time.sleep(0.5)
         return time.monotonic() - began
 

@@ -20,7 +20,7 @@ def test_a_bad_rate_stops_halfway_and_stays_stopped(tmp_path):
 
     def ends():
         lines = (tmp_path / "results/batch_scaling/journal.jsonl").read_text().splitlines()
-        return [each["value"] for each in map(json.loads, lines) if each["kind"] == "finished"]
+        return [record["value"] for record in map(json.loads, lines) if record["kind"] == "finished"]
 
     ended = orchestrate("sweep.early_stop=asha")
     assert ended.returncode == 0, ended.stdout + ended.stderr

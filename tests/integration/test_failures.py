@@ -40,7 +40,7 @@ def test_rerun_repeats_only_selected_trials(place):
     after = pd.read_csv(place.results / "tables/trials.csv").set_index("trial_id")
     assert status == 0 and one.trial_id[:8] in out, err
     assert after.attempt.to_dict() == {
-        each.trial_id: 1 + (each.seed == 1 or each.trial_id == one.trial_id) for each in first.itertuples()
+        row.trial_id: 1 + (row.seed == 1 or row.trial_id == one.trial_id) for row in first.itertuples()
     }
     assert place.run(*narrow, "mode=verify")[0] == 0
     assert "0123456789" in place.run(*narrow, "rerun=[0123456789]")[2]

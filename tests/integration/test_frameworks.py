@@ -54,7 +54,7 @@ def test_lightning_ranks_stop_together():
     asked = [request("training:with_lightning", rank=rank, **gang) for rank in (0, 1)]
     pair = Processes(2)
     try:
-        answers = pair.call(asked_to_stop_on_rank_1, *((each,) for each in asked))
+        answers = pair.call(asked_to_stop_on_rank_1, *((rank_request,) for rank_request in asked))
     finally:
         pair.close()
     assert [answer["status"] for answer in answers] == ["ok", "ok"], answers

@@ -143,10 +143,10 @@ def test_links_do_not_leave_the_results(finished: Place, tmp_path: Path, name: s
     path.unlink(missing_ok=True)
     path.symlink_to(outside if is_folder else outside / "mine")
     for arguments in (("rerun=all",), ("mode=report",)):
-        found, _, err = finished.run(f"results_dir={tmp_path}/theirs", *arguments)
-        assert found == status or arguments[0] != "rerun=all", err
+        exit_status, _, err = finished.run(f"results_dir={tmp_path}/theirs", *arguments)
+        assert exit_status == status or arguments[0] != "rerun=all", err
         assert "Traceback" not in err
-        assert [each.name for each in outside.iterdir()] == ["mine"]
+        assert [path.name for path in outside.iterdir()] == ["mine"]
         assert (outside / "mine").read_bytes() == (b"" if name == "journal.jsonl" else b"mine")
 
 

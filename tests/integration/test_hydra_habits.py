@@ -63,8 +63,8 @@ def test_an_experiment_overlay_applies(folder, capsys):
     (folder / "conf/experiment").mkdir(parents=True)
     overlay = "# @package _global_\ndefaults:\n  - override /model: mlp\nbudget: {epochs: 2}\n"
     (folder / "conf/experiment/quick.yaml").write_text(overlay + "sweep: {axes: {device_batch_size: [8]}}\n")
-    found = planned(capsys, "-cd", "conf", "+experiment=quick")
-    assert {trial["device_batch_size"] for trial in found} == {8} and len(found) == 3
+    trials = planned(capsys, "-cd", "conf", "+experiment=quick")
+    assert {trial["device_batch_size"] for trial in trials} == {8} and len(trials) == 3
     assert main([*PLAN[:2], "-cd", "conf", *PLAN[2:], "+experiment=quick"]) == 0  # flags among the overrides
     assert main([*PLAN, f"hydra.searchpath=[file://{folder}/conf]", "+experiment=quick"]) == 0
 

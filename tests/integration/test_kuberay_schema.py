@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CRD, reason="KUBERAY_CRD 
 def closed(schema):
     """Return the schema without unknown fields, which API servers drop and strict clients refuse."""
     if isinstance(schema, list):
-        return [closed(each) for each in schema]
+        return [closed(member) for member in schema]
     if not isinstance(schema, dict):
         return schema
     made = {key: closed(value) for key, value in schema.items()}
@@ -35,7 +35,7 @@ def closed(schema):
 @pytest.fixture(scope="module")
 def validator():
     versions = yaml.load(Path(CRD).read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))["spec"]["versions"]
-    schema = next(each for each in versions if each["name"] == "v1")["schema"]["openAPIV3Schema"]
+    schema = next(version for version in versions if version["name"] == "v1")["schema"]["openAPIV3Schema"]
     schema = closed(schema)
     schema["properties"]["metadata"] = {"type": "object"}  # which is Kubernetes' own
     return Draft202012Validator(schema)
@@ -44,7 +44,7 @@ def validator():
 @pytest.mark.parametrize("more", [{}, {"gpus": 0}, {"memory_gb": 500}])
 def test_the_rayjob_is_valid(validator, more):
     job = yaml.safe_load(written("kuberay", **CASES["kuberay"] | more))
-    assert [f"{each.json_path}: {each.message[:200]}" for each in validator.iter_errors(job)] == []
+    assert [f"{error.json_path}: {error.message[:200]}" for error in validator.iter_errors(job)] == []
 
 
 def test_an_invalid_rayjob_is_found(validator):

@@ -99,7 +99,7 @@ def test_a_later_sweep_uses_the_current_folder(folder, monkeypatch):
 def test_all_errors_are_reported_before_anything_starts(folder):
     with pytest.raises(ConfigError) as told:  # an error of composition hides no other
         run_sweep(SMALL | {"report": {"margn": 0.1}}, "resources.timing=fast", "workers=cold")
-    assert [any(word in each for each in told.value.errors) for word in ("margn", "fast", "cold")] == [True] * 3
+    assert [any(word in error for error in told.value.errors) for word in ("margn", "fast", "cold")] == [True] * 3
     with pytest.raises(ConfigError) as told:
         run_sweep(SMALL | {"workers": "cold"}, "sweep.axes.gpus=[0]")
     assert len(told.value.errors) == 2

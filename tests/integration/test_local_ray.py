@@ -28,13 +28,13 @@ def short() -> Iterator[Path]:
 
 def listening(processes: list[psutil.Process]) -> set[tuple[str, str]]:
     """Return program and address of everything that these processes listen on."""
-    found = set()
+    listeners = set()
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            for each in process.net_connections(kind="inet"):
-                if each.status == psutil.CONN_LISTEN:
-                    found.add((process.name(), each.laddr.ip))
-    return found
+            for connection in process.net_connections(kind="inet"):
+                if connection.status == psutil.CONN_LISTEN:
+                    listeners.add((process.name(), connection.laddr.ip))
+    return listeners
 
 
 def is_loopback(address: str) -> bool:
@@ -45,19 +45,19 @@ def is_loopback(address: str) -> bool:
 @pytest.mark.slow
 def test_ray_of_one_machine_is_out_of_reach_and_leaves_no_files(place: Place, short: Path) -> None:
     driver = place.start_afresh(*SWEEP, "cluster.dashboard=true", RAY_TMPDIR=str(short))
-    found: set[tuple[str, str]] = set()
+    listeners: set[tuple[str, str]] = set()
     modes: set[int] = set()
     while driver.poll() is None:
         with suppress(psutil.NoSuchProcess):
             own = psutil.Process(driver.pid)
-            found |= listening([own, *own.children(recursive=True)])
+            listeners |= listening([own, *own.children(recursive=True)])
         modes |= {stat.S_IMODE(folder.stat().st_mode) for folder in short.glob("*/")}
         time.sleep(0.05)
     out, err = driver.communicate()
     assert driver.returncode == 0, out + err
-    programs = {program for program, _ in found}
+    programs = {program for program, _ in listeners}
     assert {"gcs_server", "raylet", "ray::Rank", "ray::DashboardAgent"} <= programs, programs
-    assert [each for each in found if not is_loopback(each[1])] == []
+    assert [listener for listener in listeners if not is_loopback(listener[1])] == []
     assert modes == {0o700} and os.listdir(short) == []
 
 
@@ -77,7 +77,7 @@ ON_RAY = ("sweep=traced", *SMALL, "backend=ray", "cluster.dashboard=false", "res
 
 def own_process(driver: "subprocess.Popen[str]", program: str) -> psutil.Process:
     """Return the process of a driver that runs this program; a rank has the name of its trial."""
-    named = {each.name(): each for each in psutil.Process(driver.pid).children(recursive=True)}
+    named = {process.name(): process for process in psutil.Process(driver.pid).children(recursive=True)}
     others = ("ray::Supervisor", "ray::Dashboard", "ray::RuntimeEnv", "ray::IDLE")
     ranks = [name for name in named if name.startswith("ray::") and not name.startswith(others)]
     (name,) = ranks if program == "rank" else [name for name in named if name.startswith(program)]
@@ -98,7 +98,7 @@ def test_interruption_ends_in_order_whatever_a_process_does(place: Place, short:
     out, err = driver.communicate(timeout=120)
     print(f"ranks ended after {ranks_s:.1f} s, the driver after {time.monotonic() - asked:.1f} s")
     assert driver.returncode == 143, out + err
-    kinds = [each["kind"] for each in place.journal()]
+    kinds = [record["kind"] for record in place.journal()]
     assert kinds[-1] == "ended" and "cut_off" in kinds and len(place.finished()) == 1
     assert (place.results / "tables/summary.csv").exists() and os.listdir(short) == []
 

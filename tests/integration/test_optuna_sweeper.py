@@ -44,7 +44,7 @@ def test_the_sweeper_gets_every_objective(tmp_path):
         timeout=280,
     )
     assert ended.returncode in (0, 1), ended.stdout + ended.stderr
-    (found,) = tmp_path.glob("multirun/*/*/optimization_results.yaml")
-    best = yaml.safe_load(found.read_text())
+    (path,) = tmp_path.glob("multirun/*/*/optimization_results.yaml")
+    best = yaml.safe_load(path.read_text())
     assert best["best_value"] == pytest.approx(1 - (best["best_params"]["trainable.momentum"] - 0.9) ** 2)
     assert len(list((tmp_path / "results").iterdir())) == 4

@@ -54,7 +54,7 @@ def test_a_command_is_one_rank_with_all_workers(place, monkeypatch, capsys):
     monkeypatch.chdir(place.folder)
     assert main([*COMMAND, "sweep.axes.gpus=[1,3]", "mode=plan", "format=json", "backend=ray"]) == 0
     plan = json.loads(capsys.readouterr().out)["trials"]
-    shapes = {(each["gpus"], each["ranks"], each["cpus_per_rank"], each["global_batch_size"]) for each in plan}
+    shapes = {(trial["gpus"], trial["ranks"], trial["cpus_per_rank"], trial["global_batch_size"]) for trial in plan}
     assert {(1, 1, 1, 32), (3, 1, 3, 96)} <= shapes
 
 

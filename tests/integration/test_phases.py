@@ -9,7 +9,7 @@ BATCHES = "sweep.axes.device_batch_size=[8,16,64,256]"
 
 
 def told(place):
-    ends = [each["value"] for each in place.journal() if each["kind"] == "finished"]
+    ends = [record["value"] for record in place.journal() if record["kind"] == "finished"]
     return {(end["device_batch_size"], end["lr_rule"], end["seed"]): end for end in ends}
 
 

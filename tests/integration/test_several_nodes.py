@@ -223,4 +223,4 @@ def test_trials_wait_for_the_next_run_without_nodes(raylets):
     assert process.returncode == 1, out + err
     assert "no node left" in out
     assert "1 planned trial" in out
-    assert not raylets.journal("finished") and [each["cause"] for each in raylets.journal("retried")] == ["node"]
+    assert not raylets.journal("finished") and [retry["cause"] for retry in raylets.journal("retried")] == ["node"]

@@ -111,9 +111,9 @@ def test_ctrl_c_on_a_command_writes_the_tables(tmp_path, load):
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(timeout=60) == 130
     finally:
-        for each in busy:
-            each.kill()
-            each.wait()
+        for neighbour in busy:
+            neighbour.kill()
+            neighbour.wait()
     summary = pd.read_csv(tmp_path / "results/batch_scaling/tables/summary.csv")
     assert summary[["n_seeds", "n_ok"]].values.tolist() == [[1, 1]]
     assert "2 planned trials" in screen.whole()

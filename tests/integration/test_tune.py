@@ -79,7 +79,7 @@ def test_tune_state_and_callbacks_hold_no_secrets(folder):
     kept = [path for path in (folder / "kept").rglob("*") if path.is_file()]
     assert {"params.json", "params.pkl", "result.json"} <= {path.name for path in kept}
     assert any(path.name.startswith("experiment_state") for path in kept)
-    for path in [*kept, *(each for each in (folder / "results").rglob("*") if each.is_file())]:
+    for path in [*kept, *(path for path in (folder / "results").rglob("*") if path.is_file())]:
         content = path.read_bytes()
         for secret in SECRETS.values():
             assert secret.encode() not in content, path
