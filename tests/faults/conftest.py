@@ -30,11 +30,11 @@ class BackgroundWork:
     def names(self) -> list[str]:
         """Return the programs that they run."""
         self.look()
-        found = []
-        for each in self._seen:
+        programs = []
+        for process in self._seen:
             with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-                found.append(Path(f"/proc/{each.pid}/cmdline").read_bytes().partition(b"\0")[0].decode())
-        return found
+                programs.append(Path(f"/proc/{process.pid}/cmdline").read_bytes().partition(b"\0")[0].decode())
+        return programs
 
     def gone_after_s(self, at_most_s: float = 10.0) -> float:
         began = time.monotonic()

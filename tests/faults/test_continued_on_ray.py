@@ -50,8 +50,8 @@ class Sweep:
 
     def ranks(self) -> list[psutil.Process]:
         """Return the processes that write into the ranks' logs, rank by rank."""
-        found = {_output(pid): pid for pid in psutil.pids()}
-        return [psutil.Process(found[str(log)]) for log in sorted(self.results.glob("trials/*/rank*.log"))]
+        pid_by_log = {_output(pid): pid for pid in psutil.pids()}
+        return [psutil.Process(pid_by_log[str(log)]) for log in sorted(self.results.glob("trials/*/rank*.log"))]
 
     def note(self) -> str:
         return str(pd.read_csv(self.results / "tables/trials.csv").note[0])

@@ -112,8 +112,8 @@ def test_every_operation_fails(
 ) -> None:
     tried = range(1 + piece, operations(configured, tmp_path) + 1, PIECES)
     failing = [try_fault(configured, tmp_path / str(at), fault, at, for_good=for_good) for at in tried]
-    failed = sum(bool(each.failed) for each in failing)
-    reached = sum(each.count >= at for at, each in zip(tried, failing, strict=True))
+    failed = sum(bool(run.failed) for run in failing)
+    reached = sum(run.count >= at for at, run in zip(tried, failing, strict=True))
     print(
         f"{name_of(fault)}, {'for good' if for_good else 'once'}: {failed} of {len(tried)} failed, 0 silent successes"
     )

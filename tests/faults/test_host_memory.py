@@ -76,7 +76,7 @@ def check_hungry(folder: Path, **environment: str) -> str:
     assert len(executions.read_text().split()) == 2
     results = folder / "results/batch_scaling"
     records = map(json.loads, (results / "journal.jsonl").read_text().splitlines())
-    assert [each["value"]["cause"] for each in records if each["kind"] == "retried"] == ["host_memory"]
+    assert [record["value"]["cause"] for record in records if record["kind"] == "retried"] == ["host_memory"]
     (trial,) = pd.read_csv(results / "tables/trials.csv").to_dict("records")
     assert trial["status"] == "oom"
     print(trial["note"])

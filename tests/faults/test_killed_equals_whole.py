@@ -47,11 +47,11 @@ def rows(folder: Path) -> int:
 
 def curves(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each trial without times."""
-    found = {}
+    curves = {}
     for path in folder.glob("batch_scaling/trials/*/metrics.jsonl"):
         lines = map(json.loads, path.read_text().splitlines())
-        found[path.parent.name] = [{k: v for k, v in line.items() if not k.endswith("_s")} for line in lines]
-    return found
+        curves[path.parent.name] = [{k: v for k, v in line.items() if not k.endswith("_s")} for line in lines]
+    return curves
 
 
 def table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:

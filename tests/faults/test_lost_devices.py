@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def backend() -> Iterator[RayBackend]:
-    found = RayBackend(request(), Node(name="here", cpus=2, gpus=2))
-    yield found
-    found.close()
+    ray_backend = RayBackend(request(), Node(name="here", cpus=2, gpus=2))
+    yield ray_backend
+    ray_backend.close()
 
 
 def on_gpu(name: str, **config: str) -> TrialSpec:

@@ -17,13 +17,13 @@ def test_only_one_of_twenty_starts_runs(tmp_path: Path) -> None:
     place = Place(tmp_path, *FOUR, "trainable.pause_s=100", "report.html=false")
     drivers = [place.start() for _ in range(STARTS)]
     until = time.monotonic() + 300
-    while sum(each.poll() is None for each in drivers) > 1 or not place.ran():
+    while sum(process.poll() is None for process in drivers) > 1 or not place.ran():
         assert time.monotonic() < until
         time.sleep(0.1)
-    (winner,) = [each for each in drivers if each.poll() is None]
-    for each in drivers:
-        if each is not winner:
-            assert each.poll() == 2 and f"process {winner.pid} on host" in each.err(), each.err()
+    (winner,) = [process for process in drivers if process.poll() is None]
+    for driver in drivers:
+        if driver is not winner:
+            assert driver.poll() == 2 and f"process {winner.pid} on host" in driver.err(), driver.err()
     assert len(place.ran()) == 1
     winner.send_signal(signal.SIGINT)
     assert winner.wait(30) == 130

@@ -43,16 +43,16 @@ def by_mode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, C
     folder = tmp_path_factory.mktemp("own")
     with counted_sweep(folder) as configure:
         places = (f"results_dir={folder}", f"compare.with={folder}/batch_scaling")
-        found = {mode: configure(*places, f"mode={mode}") for mode in CHECKED_MODES}
-        assert MODES["run"](found["run"]) == 1
-        yield found
+        checked = {mode: configure(*places, f"mode={mode}") for mode in CHECKED_MODES}
+        assert MODES["run"](checked["run"]) == 1
+        yield checked
 
 
 Records = list[tuple[Any, Any]]
 
 
 def read(journal: Path) -> Records:
-    records = [(each["kind"], each["value"]) for each in map(json.loads, journal.read_bytes().splitlines())]
+    records = [(line["kind"], line["value"]) for line in map(json.loads, journal.read_bytes().splitlines())]
     started = next(value for kind, value in records if kind == "started")
     return [*records[:-1], ("probed", PROBED), ("cut_off", {**started, "wall_s": 1.0}), records[-1]]
 
@@ -61,7 +61,9 @@ def written(records: Records) -> bytes:
     """Return a journal with checksums that are right, whatever the records are."""
     bodies = [json.dumps({"kind": kind, "value": value}, separators=(",", ":")).encode() for kind, value in records]
     sums = (hashlib.sha256(body).hexdigest()[:16].encode() for body in bodies)
-    return b"".join(b'{"checksum":"%b",%b\n' % (each, body[1:]) for each, body in zip(sums, bodies, strict=True))
+    return b"".join(
+        b'{"checksum":"%b",%b\n' % (checksum, body[1:]) for checksum, body in zip(sums, bodies, strict=True)
+    )
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -72,22 +74,22 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def mutated(records: Records, chance: random.Random) -> Records:
-    found = copy.deepcopy(records)
-    number = chance.randrange(len(found))
-    kind, value = found[number]
+    changed = copy.deepcopy(records)
+    number = chance.randrange(len(changed))
+    kind, value = changed[number]
     container, key = chance.choice(list(places(value)))
     match chance.randrange(10):
         case 0:
-            found[number] = chance.choice(["of a later version", None, [], *(kind for kind, _ in records)]), value
+            changed[number] = chance.choice(["of a later version", None, [], *(kind for kind, _ in records)]), value
         case 1:
-            found[number] = kind, chance.choice(ODD)
+            changed[number] = kind, chance.choice(ODD)
         case 2 if isinstance(container, dict):
             del container[key]
         case 3 if isinstance(container, dict):
             container[chance.choice(["", "\x1b", "a.b", "\ud800", "provenance.x"])] = container.pop(key)
         case _:
             container[key] = chance.choice(ODD)
-    return found
+    return changed
 
 
 def try_all(by_mode: Mapping[str, CheckedSweep], kept: Path, journal: bytes) -> dict[str, int]:

@@ -53,7 +53,7 @@ def test_a_sweep_continues_after_its_head_dies(head: Head, tmp_path: Path) -> No
     assert process.returncode == 0, out + err
     assert len(place.finished()) == 4 == len(set(place.finished()))
     assert not finished & set(place.ran()[begun:])
-    assert not [each for each in place.journal() if each["kind"] == "retried"]
+    assert not [record for record in place.journal() if record["kind"] == "retried"]
 
 
 @pytest.mark.parametrize("raylets", [2], indirect=True)

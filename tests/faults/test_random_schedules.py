@@ -75,14 +75,14 @@ class Disk:
         return self._write(file, data)
 
     def fsync(self, file: int) -> None:
-        found = os.fstat(file)
-        self.synced[found.st_ino] = found.st_size
+        stat = os.fstat(file)
+        self.synced[stat.st_ino] = stat.st_size
 
     def cut_power(self, path: Path, share: float) -> None:
         """Keep a random share of the unsynced data."""
-        found = path.stat()
-        safe = min(found.st_size, self.synced.get(found.st_ino, 0))
-        os.truncate(path, safe + round(share * (found.st_size - safe)))
+        stat = path.stat()
+        safe = min(stat.st_size, self.synced.get(stat.st_ino, 0))
+        os.truncate(path, safe + round(share * (stat.st_size - safe)))
 
 
 class Schedules(RuleBasedStateMachine):
@@ -113,8 +113,8 @@ class Schedules(RuleBasedStateMachine):
         interrupt: Any = Interrupt()
         display: Any = Nobody()
         self.session = Session(self.folder, self.journal, display, interrupt, retries=self.limit)
-        waiting = [each for each in self.trials if each.trial_id not in ended]
-        self.scheduler = Scheduler(waiting, NODES, lambda each: None)
+        waiting = [trial for trial in self.trials if trial.trial_id not in ended]
+        self.scheduler = Scheduler(waiting, NODES, lambda trial: None)
         self.running: list[TrialSpec] = []
 
     def _die(self) -> None:
@@ -194,9 +194,9 @@ class Schedules(RuleBasedStateMachine):
     @invariant()
     def what_was_acknowledged_stays(self) -> None:
         if self.folder.journal.exists():
-            found = replay(self.folder.journal)
-            assert JournalCheck(found.records).violations == []
-            assert self.acknowledged <= set(History(found.records).all_ends)
+            journal = replay(self.folder.journal)
+            assert JournalCheck(journal.records).violations == []
+            assert self.acknowledged <= set(History(journal.records).all_ends)
 
     def teardown(self) -> None:
         """Run the sweep to its end without faults: each trial ends once, and no finished trial runs again."""
@@ -220,8 +220,8 @@ class Schedules(RuleBasedStateMachine):
             self.scheduler.ended(start.trial.trial_id)
         self._die()
         records = replay(self.folder.journal).records
-        ends = [each.value["trial_id"] for each in records if each.kind == Kind.FINISHED]
-        assert sorted(ends) == sorted(each.trial_id for each in self.trials)
+        ends = [record.value["trial_id"] for record in records if record.kind == Kind.FINISHED]
+        assert sorted(ends) == sorted(trial.trial_id for trial in self.trials)
         assert JournalCheck(records).violations == []
 
 
