@@ -91,6 +91,7 @@ class SharedTensors:
         """Load the saved values into these tensors, in place; all ranks call this together, unless `alone`."""
         if not tensors:
             return
+        # DCP finds the parts that each rank needs, also if other ranks or another number of them saved.
         reader, planner = _Reader(self.chunks), DefaultLoadPlanner()
         with _one_process_is_intended():
             state_dict_loader.load(dict(tensors), storage_reader=reader, planner=planner, no_dist=self.alone)
@@ -155,6 +156,7 @@ class _Writer(StorageWriter):
                 }
             )
             written.append(WriteResult(index=item.index, size_in_bytes=part.nbytes, storage_data=None))
+        # DCP waits for a future, as if the parts were written in the background.
         future: Future[list[WriteResult]] = Future()
         future.set_result(written)
         return future
@@ -203,6 +205,7 @@ class _Reader(StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         for item in plan.items:
             values = self._chunks[self._places[item.storage_index]]["values"]
+            # A rank may need only a part of what another rank saved as one.
             for axis, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
                 values = values.narrow(axis, start, length)
             target = planner.resolve_tensor(item).detach()

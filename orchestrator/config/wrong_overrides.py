@@ -170,26 +170,19 @@ def _instead_of(key: str, value: str, known: Sequence[str], groups: Groups) -> s
     if instead := meant(key, value, known):
         own = f"; for a key that your code reads: +{key}={value}" if key.startswith("trainable.") else ""
         return f": {instead}{own}"
-    # A name without its section, part of a name, a key of another choice of a group, or a misspelling, in this order.
+    # A name without its section comes first, then a misspelling, then a key of another choice of a group.
     names = {dotted.rpartition(".")[2]: dotted for dotted in known if dotted.rpartition(".")[0] == section}
     similar = [dotted for dotted in known if dotted.rpartition(".")[2] == name]
     similar = similar or [names[near] for near in close_to(name, names)]
     if not similar and (others := keys_of_groups().get(name)):
         return ": " + "; ".join(filter(None, (elsewhere(dotted, value, known) for dotted in others[:2])))
-    # A section takes no value.
-    sections = {dotted.rpartition(".")[0] for dotted in known} - {*groups.names}
-    leaves = [dotted for dotted in known if dotted not in sections]
-    words = {*re.split(r"[._]", key)}
-    similar = similar or [dotted for dotted in leaves if words <= {*re.split(r"[._]", dotted)}]
-    if not section and len(name) > 3:
-        near = get_close_matches(name, {dotted.rpartition(".")[2] for dotted in leaves}, cutoff=0.8)
-        similar = similar or [dotted for dotted in leaves if dotted.rpartition(".")[2] in near]
-    # `modle=mlp` is no mode.
-    similar = [
-        key for key in similar if not isinstance(kind := SCHEMA.get(key), OneOf) or kind.admits(value)
-    ] or similar
-    if similar:
-        return f" (did you mean {' or '.join(override_of(dotted, key, value) for dotted in similar[:3])}?)"
+    if similar := similar or _alike(key, known, groups):
+        # `modle=mlp` is no mode.
+        taking = [
+            dotted for dotted in similar if not isinstance(kind := SCHEMA.get(dotted), OneOf) or kind.admits(value)
+        ]
+        meant_keys = (taking or similar)[:3]
+        return f" (did you mean {' or '.join(override_of(dotted, key, value) for dotted in meant_keys)}?)"
     # Own sections take no further keys, and a section that is misspelt should not be added.
     top = key.partition(".")[0]
     if section in known:
@@ -197,6 +190,21 @@ def _instead_of(key: str, value: str, known: Sequence[str], groups: Groups) -> s
     close = nearest(key, known)
     adds = f" nor one known to mean it (--help lists all); {_COMMAND}; for code of yours that reads it: +{key}={value}"
     return close if close or top in OWN_SECTIONS else adds
+
+
+def _alike(key: str, known: Sequence[str], groups: Groups) -> list[str]:
+    """Return the keys with all words of a key or, if it has no section, with a similar last part."""
+    # A section takes no value.
+    sections = {dotted.rpartition(".")[0] for dotted in known} - {*groups.names}
+    last_parts = {dotted: dotted.rpartition(".")[2] for dotted in known if dotted not in sections}
+    words = {*re.split(r"[._]", key)}
+    if same_words := [dotted for dotted in last_parts if words <= {*re.split(r"[._]", dotted)}]:
+        return same_words
+    # Of three letters, too many names are similar.
+    if "." in key or len(key) <= 3:
+        return []
+    near = get_close_matches(key, {*last_parts.values()}, cutoff=0.8)
+    return [dotted for dotted, last_part in last_parts.items() if last_part in near]
 
 
 def _quoting(override: str, error: Exception) -> str:

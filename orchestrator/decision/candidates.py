@@ -211,10 +211,12 @@ class Contenders:
         trials = trials.assign(objective=measure.values, score=terms.metric.score(trials))
         tried = cells.reset_index(drop=True).assign(score=terms.metric.score(cells).to_numpy())
         eligible = Eligible.of(tried, trials, measure, terms)
+        # A cell that repeats another one's training would be a second baseline with the same accuracy.
         may_be_compared = (tried["status"] == Status.OK.value) & ~eligible.repeats
         baseline = baseline_row(tried[may_be_compared], tuple(terms.axes))
         rows = eligible.kept | eligible.repeats | (tried.index == baseline)
         own = tried[rows].reset_index(drop=True)
+        # Cells that are only compared take part in the contest without an objective, so that none of them is chosen.
         is_candidate = eligible.kept[rows].to_numpy()[:, None]
         of_score = SAMPLES.get(terms.metric.name)
         totals = {name: _total(trials, own, terms, name) for name in ("time", "energy", "cost")}
@@ -232,6 +234,7 @@ class Contenders:
         )
         untimed = tried[eligible.untimed]
         objectives = np.exp(Moments.of(logs(_by_seed(trials, untimed, trials["objective"]))).mean)
+        # Against a reference that trained badly, nearly every cell would be within the margin.
         better, reference = better_than_baseline(contest), contest.baseline
         if better is not None:
             contest = replace(contest, baseline=better)
@@ -266,6 +269,7 @@ class Contenders:
             total_of_other=times["total_time"][row],
         )
         cost = self.totals["total_cost"]
+        # `measured` gives a total to every cell, also to those that may not be chosen.
         objective = np.where(np.isnan(self.contest.objective).all(axis=1, keepdims=True), np.nan, objective)
         contest = replace(self.contest, objective=objective, hours=cost.means())
         choice, totals = choose(contest, _generator()), {**self.totals, "cost": cost}
@@ -282,6 +286,7 @@ class Contenders:
             return None
         difference = total.minus(favourite)
         p_sooner = difference.p_below(-math.log1p(TIE))
+        # With one seed there is no probability, and start-up times vary a lot.
         by_point = difference.point < -math.log1p(LATER)
         sooner = qualifies & np.where(np.isnan(p_sooner), by_point, p_sooner >= SURE)
         return int(np.where(sooner, difference.point, np.inf).argmin()) if sooner.any() else None
@@ -297,6 +302,7 @@ def _restarts(trials: pd.DataFrame, cells: pd.DataFrame) -> Restarts | None:
     reached = trials["time_to_target_s"].notna()
     if not reached.any():
         return None
+    # A failed trial says nothing of how often a training misses the target.
     tried = trials[trials["status"] == Status.OK.value]
     by_cell = tried.assign(hit=reached, missed=missed_s(tried)).groupby("cell_id")
     counts = by_cell.agg(

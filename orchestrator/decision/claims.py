@@ -114,6 +114,7 @@ def _references(node: ast.expr) -> Iterator[tuple[str, ast.Call]]:
 
 def _check(node: ast.expr) -> None:
     """Raise ExpressionError unless every part is in the language."""
+    # The text may be a stranger's: what is not listed here is refused.
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
         return
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -141,6 +142,7 @@ def _selection(call: ast.Call) -> dict[str, Any]:
         raise ExpressionError(f"{ast.unparse(call)!r}: write a selection as axis=value")
     selection: dict[str, Any] = {}
     for keyword in call.keywords:
+        # `**{"model.width": 8}` selects by an axis with a dot, which no keyword can have.
         selection |= _pairs(keyword.value, call) if keyword.arg is None else {keyword.arg: _constant(keyword.value)}
     return selection
 
@@ -168,6 +170,7 @@ def _value(node: ast.expr, lookup: Lookup) -> Any:
     if isinstance(node, ast.UnaryOp):
         return -_value(node.operand, lookup)
     if isinstance(node, ast.BinOp):
+        # One seed may divide by 0, which must not warn or hide the other seeds.
         with np.errstate(divide="ignore", invalid="ignore"):
             return _ARITHMETIC[type(node.op)](_value(node.left, lookup), np.asarray(_value(node.right, lookup), float))
     assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
