@@ -100,6 +100,7 @@ gc.disable()
 def pytest_collection_finish() -> None:
     """Collect garbage from here on: during the imports, which leave none, that takes a quarter of their time."""
     gc.freeze()
+    gc.set_threshold(20_000)  # by default after each 700 new objects, of which a config and a frame have thousands
     gc.enable()
 
 

@@ -156,8 +156,9 @@ def _columns_of_speed(contenders: Contenders) -> tuple[list[str], list[str]]:
 
 def _kinds(cells: pd.DataFrame, columns: Sequence[str]) -> pd.Series[Any]:
     """Return the values of these columns as one key for each cell."""
-    # As text, because a missing value does not equal itself.
-    return pd.Series(list(map(tuple, cells[list(columns)].astype(str).to_numpy())), index=cells.index, dtype=object)
+    # As text, because a missing value does not equal itself; for few cells, pandas takes twenty times as long.
+    texts = (map(str, cells[column].tolist()) for column in columns)
+    return pd.Series(list(zip(*texts, strict=True)), index=cells.index, dtype=object)
 
 
 def _is_timed(cells: pd.DataFrame) -> pd.Series[bool]:
