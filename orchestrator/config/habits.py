@@ -17,9 +17,9 @@ _NAMES: Mapping[str, str] = {
     "trainable.loader.workers": "num_workers dataloader_workers dataloader_num_workers workers workers=n j",
     "sweep.axes.gpus": "gpus gpu devices num_devices nproc nproc_per_node nprocs np processes num_processes tasks"
     " ntasks ntasks_per_node world_size ranks replicas gres workers=n g n",
-    "sweep.axes.device_batch_size": "batch batch_size bs b batch_per_gpu device_batch device_batch_size per_gpu_batch"
-    " local_batch micro_batch micro_batch_size",
-    "sweep.axes.global_batch_size": "global_batch total_batch effective_batch batch_size batch bs b",
+    "sweep.axes.device_batch_size": "batch batchsize batch_size bs b batch_per_gpu device_batch device_batch_size"
+    " per_gpu_batch local_batch micro_batch micro_batch_size",
+    "sweep.axes.global_batch_size": "global_batch total_batch effective_batch batchsize batch_size batch bs b",
     "sweep.axes.lr_rule": "lr_rule rule lr_scaling scaling_rule",
     "sweep.axes.lr_multiplier": "lr_multiplier lr_factor",
     "sweep.axes.seed": "seed random_seed random_state repeats repetitions replicates",
@@ -61,7 +61,7 @@ _NAMES: Mapping[str, str] = {
     "report.objective": "objective minimize minimise minimizes optimize_for optimise_for prefer priority",
     "report.price_per_gpu_hour": "price gpu_price gpu_cost price_per_hour cost cost_per_hour cost_per_gpu_hour"
     " hourly_cost hourly_rate rate",
-    "model": "model_name model_name_or_path arch architecture network net backbone pretrained_model",
+    "model": "models model_name model_name_or_path arch architecture network net backbone pretrained_model",
     "model.layers": "layers depth blocks n_layer num_hidden_layers hidden_layers",
     "model.heads": "heads n_head attention_heads num_attention_heads",
     "model.width": "width hidden_size hidden_dim d_model dim embed_dim n_embd embedding_size channels",
@@ -75,10 +75,11 @@ _NAMES: Mapping[str, str] = {
     "data": "dataset dataset_name task",
     "data.subset.train": "train_samples max_train_samples train_subset subset limit_data data_size",
     "data.root": "data_dir dataset_dir datadir",
-    "optimizer": "optim opt",
+    "optimizer": "optimizers optim opt",
     "optimizer.weight_decay": "wd weight_decay l2",
-    "schedule": "scheduler lr_scheduler lr_scheduler_type lr_schedule lr_decay",
+    "schedule": "schedules scheduler lr_scheduler lr_scheduler_type lr_schedule lr_decay",
     "schedule.warmup": "warmup_ratio warmup_fraction",
+    "strategy": "strategies",
     "grad_accum_steps": "accumulate accumulation grad_accum grad_accumulation gradient_accumulation"
     " gradient_accumulation_steps accumulate_grad_batches",
     "tensor_parallel": "tp tensor_parallel_size",
@@ -279,7 +280,8 @@ def _by_word(tables: Sequence[tuple[str, str]]) -> Mapping[str, Sequence[str]]:
         for word in words.split():
             name, equals, value = word.partition("=")
             for entry in (word, f"~{_stem(name)}{equals}{value}"):
-                found.setdefault(entry, []).append(text)
+                if text not in (texts := found.setdefault(entry, [])):  # words of one stem
+                    texts.append(text)
     return found
 
 
@@ -501,7 +503,8 @@ def override_of(target: str, key: str, value: str) -> str:
     top = target.partition(".")[0]
     can_be_axis = top not in OWN_SECTIONS or top in IDENTIFYING
     if key.startswith("sweep.axes.") or value.startswith("[") or (can_be_axis and values_in(value) != value):
-        return f"""'sweep.axes."{target}"={_in_brackets(target, value)}'""" + _remark(target)
+        axis = f'"{target}"' if "." in target else target
+        return f"'sweep.axes.{axis}={_in_brackets(target, value)}'{_remark(target)}"
     number = kind.number_in(value) if isinstance(kind, Number) else ""
     if isinstance(kind, OneOf) and not kind.admits(value):
         # Such as `cuda` for `cuda:0`.
