@@ -134,7 +134,7 @@ def test_divergence_in_a_graph_is_detected() -> None:
 def test_cpu_refuses_cuda_graphs() -> None:
     answer = run(request(config={"trainable": GRAPHED}))
     assert answer["status"] == "failed" and "trainable.cuda_graph=on" in answer["note"]
-    assert "trainable.cuda_graph='fast'" in run(request(config={"trainable": GRAPHED | {"cuda_graph": "fast"}}))["note"]
+    assert "trainable.cuda_graph 'fast'" in run(request(config={"trainable": GRAPHED | {"cuda_graph": "fast"}}))["note"]
 
 
 def test_unfused_optimizer_with_fp16_is_not_captured() -> None:
