@@ -163,9 +163,9 @@ def brittle(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 @pytest.mark.parametrize(
     ("section", "values", "note"),
     [
-        ("trainable", {"precision": "fp8"}, "trainable.precision='fp8'"),
+        ("trainable", {"precision": "fp8"}, "trainable.precision 'fp8'"),
         ("trainable", {"precision": "tf32"}, "precision=tf32"),
-        ("trainable", {"compile": "fast"}, "trainable.compile='fast'"),
+        ("trainable", {"compile": "fast"}, "trainable.compile 'fast'"),
         ("trainable", {"val_fraction": 1.5}, "val_fraction=1.5"),
         ("trainable", {"window_steps": 0}, "trainable.window_steps=0"),
         ("budget", {"epochs": 1, "steps": 3}, "exactly one of"),
