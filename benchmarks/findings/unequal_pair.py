@@ -56,9 +56,9 @@ def unequal_pair() -> list[str]:
 
 
 def second_gpu() -> list[str]:
-    def gain(folder: str, batch: int, strategy: str = "ddp", each: int | None = None, **cell: object) -> float:
-        """At the same global batch, or at `each` a GPU."""
-        one = by_seed(folder, gpus=1, global_batch_size=each or batch, **cell)
+    def gain(folder: str, batch: int, strategy: str = "ddp", per_gpu: int | None = None, **cell: object) -> float:
+        """At the same global batch, or at `per_gpu` samples a GPU."""
+        one = by_seed(folder, gpus=1, global_batch_size=per_gpu or batch, **cell)
         return mean(by_seed(folder, gpus=2, global_batch_size=batch, strategy=strategy, **cell) / one)
 
     def seconds(gpus: int) -> pd.Series:
@@ -79,8 +79,8 @@ def second_gpu() -> list[str]:
         f"at {text(by_batch[128])}, {text(by_batch[512])}, {text(by_batch[1024])}, {text(by_batch[2048])} and"
         f" {text(by_batch[8192])} of one with batches of 128, 512, 1,024, 2,048 and 8,192",
         f"still reaches only {text(driven[0])} of one GPU at 2,048, and {text(driven[1])} at 4,096",
-        f"with 512 each, two make {text(gain(E0_GRID, 1024, each=512, **FAST), sign='')} times what one does, with"
-        f" 4,096 each {text(gain(E0_GRID, 8192, each=4096, **FAST), sign='')}",
+        f"with 512 each, two make {text(gain(E0_GRID, 1024, per_gpu=512, **FAST), sign='')} times what one does, with"
+        f" 4,096 each {text(gain(E0_GRID, 8192, per_gpu=4096, **FAST), sign='')}",
         f"An epoch takes {text(ratio(epoch, epoch_of_one), 3, sign='')} of the time",
         f"batch 8 two GPUs are {text(gain(E0_UNET, 8))} as fast as one, at 128 {text(gain(E0_UNET, 128))};"
         " DataParallel reaches"

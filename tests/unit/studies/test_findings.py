@@ -15,10 +15,8 @@ def test_figures_of_the_summaries_are_in_the_findings(page: str, fewest: int) ->
     content = (DOCS.parent / page).read_text()
     section = content.partition("## What it has found")[2].partition("\n## ")[0] or content
     figures = re.findall(r"\d*\.\d+(?![\w.])", section)
-    assert (
-        len(figures) >= fewest
-        and [figure for figure in figures if figure not in re.findall(r"\d*\.\d+", FINDINGS)] == []
-    )
+    assert len(figures) >= fewest
+    assert [figure for figure in figures if figure not in re.findall(r"\d*\.\d+", FINDINGS)] == []
 
 
 def test_figures_about_processes_follow_from_the_measurement() -> None:
