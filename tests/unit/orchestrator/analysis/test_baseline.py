@@ -35,15 +35,15 @@ CELLS = pd.DataFrame(
 
 def compared(cells: pd.DataFrame, **named: Any) -> dict[str, Any]:
     """The baseline of each cell, as weak scaling has it."""
-    found = baseline_cells(cells, ["device_model", "device_batch_size"], named)
-    return dict(zip(cells["cell_id"], found, strict=True))
+    baselines = baseline_cells(cells, ["device_model", "device_batch_size"], named)
+    return dict(zip(cells["cell_id"], baselines, strict=True))
 
 
 @given(st.permutations(range(len(CELLS))))
 def test_the_baseline_is_independent_of_the_order_of_ends(order: list[int]) -> None:
     shuffled = CELLS.iloc[order]
-    found = compared(shuffled)
-    assert {each: found[each] for each in ("1-32-H200", "8-32-H200", "8-64-H200", "2-32-A100")} == {
+    baseline_of = compared(shuffled)
+    assert {cell: baseline_of[cell] for cell in ("1-32-H200", "8-32-H200", "8-64-H200", "2-32-A100")} == {
         "1-32-H200": "2-32-H200",
         "8-32-H200": "2-32-H200",
         "8-64-H200": "2-64-H200",
@@ -52,9 +52,9 @@ def test_the_baseline_is_independent_of_the_order_of_ends(order: list[int]) -> N
 
 
 def test_naming_one_side_of_the_batch_frees_the_other() -> None:
-    found = compared(CELLS, global_batch_size=128)
-    assert {base for each, base in found.items() if each.endswith("H200")} == {"2-64-H200"}
-    assert pd.isna(found["2-32-A100"]), "no A100 has that batch"
+    baseline_of = compared(CELLS, global_batch_size=128)
+    assert {base for cell, base in baseline_of.items() if cell.endswith("H200")} == {"2-64-H200"}
+    assert pd.isna(baseline_of["2-32-A100"]), "no A100 has that batch"
 
 
 def test_equal_rules_share_the_reference_cell() -> None:
@@ -64,8 +64,8 @@ def test_equal_rules_share_the_reference_cell() -> None:
         cell(1, batch) | {"cell_id": f"{rule}-{batch}-{times}", "lr_rule": rule, "lr_multiplier": times, "sweep": "s"}
         for rule, batch, times in ran
     )
-    found = Comparison(scaling="weak", reference_batch_size=32).references(cells)
-    compared_with = dict(zip(cells["cell_id"], found, strict=True))
+    references = Comparison(scaling="weak", reference_batch_size=32).references(cells)
+    compared_with = dict(zip(cells["cell_id"], references, strict=True))
     assert compared_with["none-64-1.0"] == "none-32-1.0" and compared_with["linear-64-1.0"] == "linear-32-1.0"
     assert compared_with["sqrt-64-1.0"] in ("none-32-1.0", "linear-32-1.0")  # sqrt at 32 did not run
     assert pd.isna(compared_with["sqrt-64-2.0"]) and pd.isna(compared_with["adascale-64-1.0"])
@@ -80,13 +80,13 @@ def test_warm_ups_share_the_reference_cell() -> None:
         for rule, batch, warmup in ran
     )
     axes = {"warmup_epochs": "warmup_epochs"}
-    found = Comparison(scaling="weak", reference_batch_size=32, axis_columns=axes).references(cells)
-    assert found.tolist() == ["none-32-0"] * 3 + ["lars-32-0"] * 3
+    references = Comparison(scaling="weak", reference_batch_size=32, axis_columns=axes).references(cells)
+    assert references.tolist() == ["none-32-0"] * 3 + ["lars-32-0"] * 3
 
     own = cells[:1].assign(cell_id="linear-32-5", lr_rule="linear", warmup_epochs=5)
     both = pd.concat([cells, own], ignore_index=True)
-    found = Comparison(scaling="weak", reference_batch_size=32, axis_columns=axes).references(both)
-    assert found[:3].tolist() == ["none-32-0", "linear-32-5", "linear-32-5"]  # its own rule ran
+    references = Comparison(scaling="weak", reference_batch_size=32, axis_columns=axes).references(both)
+    assert references[:3].tolist() == ["none-32-0", "linear-32-5", "linear-32-5"]  # its own rule ran
 
 
 def test_mixed_devices_have_no_accuracy_reference() -> None:
@@ -113,8 +113,8 @@ def test_machines_are_compared_by_id_then_by_name(
         known = [frozenset([on[name]]) if name in on else frozenset() for name in ("host", "machine")]
         return {"cell_id": cell_id, "baseline_cell_id": "base", **dict(zip(MACHINES, known, strict=True))}
 
-    found = same_machines(pd.DataFrame([ran("base", other), ran("cell", own)]))
-    assert found[0] and (found[1] is pd.NA if same is None else bool(found[1]) is same)
+    is_same = same_machines(pd.DataFrame([ran("base", other), ran("cell", own)]))
+    assert is_same[0] and (is_same[1] is pd.NA if same is None else bool(is_same[1]) is same)
 
 
 def test_speed_baseline_may_have_another_rule() -> None:
@@ -124,9 +124,9 @@ def test_speed_baseline_may_have_another_rule() -> None:
         cell(gpus, 32, status) | {"cell_id": f"{rule}-{gpus}", "lr_rule": rule, "lr_multiplier": 1.0, "sweep": "s"}
         for gpus, rule, status in ran
     )
-    found = dict(zip(cells["cell_id"], Comparison(scaling="weak").baselines(cells), strict=True))
-    assert found["linear-2"] == "none-1" and found["sqrt-2"] == "sqrt-1" and found["none-1"] == "none-1"
-    assert found["lars-2"] == "lars-2" and found["adascale-2"] == "adascale-2"  # their steps do other work
+    baseline_of = dict(zip(cells["cell_id"], Comparison(scaling="weak").baselines(cells), strict=True))
+    assert baseline_of["linear-2"] == baseline_of["none-1"] == "none-1" and baseline_of["sqrt-2"] == "sqrt-1"
+    assert baseline_of["lars-2"] == "lars-2" and baseline_of["adascale-2"] == "adascale-2"  # their steps do other work
     named = Comparison(scaling="weak", baseline={"lr_rule": "sqrt"}).baselines(cells)
     assert set(named) == {"sqrt-1"}
 

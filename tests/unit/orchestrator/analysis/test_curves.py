@@ -62,7 +62,7 @@ def test_a_truncated_row_is_left_out(results_folder: ResultsFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "problem"),
     [
         (b"\x00\xff\xfe", "1 of 1 rows"),
         (b"[1]\n2\n", "2 of 2 rows"),
@@ -73,17 +73,17 @@ def test_a_truncated_row_is_left_out(results_folder: ResultsFolder) -> None:
         (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows"),
     ],
 )
-def test_foreign_content_is_a_problem(results_folder: ResultsFolder, content: bytes, found: str) -> None:
+def test_foreign_content_is_a_problem(results_folder: ResultsFolder, content: bytes, problem: str) -> None:
     write(results_folder, "a", content)
-    assert found in str(curves_frame(results_folder, ["a"])[1][0])
+    assert problem in str(curves_frame(results_folder, ["a"])[1][0])
 
 
 def test_a_missing_file_is_a_problem(results_folder: ResultsFolder) -> None:
     results_folder.metrics("a").mkdir(parents=True)
-    found = [str(each) for each in curves_frame(results_folder, ["a", "gone", "../away"])[1]]
-    assert found[0].startswith("trials/a/metrics.jsonl: ") and "not a file" in found[0]
-    assert found[1].startswith("trials/gone/metrics.jsonl: ") and "no such file" in found[1]
-    assert "not a trial id" in found[2]
+    problems = [str(problem) for problem in curves_frame(results_folder, ["a", "gone", "../away"])[1]]
+    assert problems[0].startswith("trials/a/metrics.jsonl: ") and "not a file" in problems[0]
+    assert problems[1].startswith("trials/gone/metrics.jsonl: ") and "no such file" in problems[1]
+    assert "not a trial id" in problems[2]
 
 
 def test_many_missing_curves_are_abridged(results_folder: ResultsFolder) -> None:
@@ -121,17 +121,17 @@ def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> No
         names = [f"t{number}" for number in range(len(contents))]
         for name, content in zip(names, contents, strict=True):
             write(results_folder, name, content)
-        together, found = curves_frame(results_folder, names)
+        together, problems = curves_frame(results_folder, names)
         expected = [_alone(content) for content in contents]
-    assert [problem.what for problem in found] == [each for _, damages in expected for each in damages]
-    found = {name: group.drop(columns="trial_id") for name, group in together.groupby("trial_id", observed=True)}
+    assert [problem.what for problem in problems] == [damage for _, damages in expected for damage in damages]
+    groups = {name: group.drop(columns="trial_id") for name, group in together.groupby("trial_id", observed=True)}
     for name, (columns, _) in zip(names, expected, strict=True):
         if columns and len(columns["epoch"]):
-            measured = found.pop(name).dropna(axis="columns", how="all")
+            measured = groups.pop(name).dropna(axis="columns", how="all")
             alone = pd.DataFrame(columns).assign(trial_id=pd.Categorical([name] * len(columns["epoch"])))
             wanted = one_row_an_epoch(alone).drop(columns="trial_id").dropna(axis="columns", how="all")
             pd.testing.assert_frame_equal(measured.reset_index(drop=True), wanted, check_like=True, check_exact=True)
-    assert not found
+    assert not groups
 
 
 def test_without_trials_the_frame_is_empty(results_folder: ResultsFolder) -> None:

@@ -38,12 +38,11 @@ def test_seeds_that_missed_the_target_add_their_time():
         time_to_target_s=[10.0, 20.0, NAN, 15.0, 16.0, NAN],
         train_s=[40.0, 40.0, 30.0, 50.0, 50.0, 60.0],
     )
-    found = time_s(cells, TARGET)
+    measure = time_s(cells, TARGET)
     # Of cell a two reached it, after 10 and 20 s, and the third spent 30 s: 10 + 15 and 20 + 15.
-    np.testing.assert_allclose(found.values, [25.0, 35.0, NAN, 15.0, 16.0, NAN])
-    assert (
-        (found.unit, found.why) == ("s", "") and found.name.startswith("time to the target ") and "0.97" in found.name
-    )
+    np.testing.assert_allclose(measure.values, [25.0, 35.0, NAN, 15.0, 16.0, NAN])
+    assert (measure.unit, measure.why) == ("s", "")
+    assert measure.name.startswith("time to the target ") and "0.97" in measure.name
     assert time_s(cells, None).name == "time to the target"
 
 
@@ -58,9 +57,9 @@ def test_fixed_steps_are_compared_over_the_same_samples():
 def test_without_a_target_time_is_samples_over_rate():
     cells = trials(samples_per_s=[200.0, NAN, 100.0], samples=[7200.0, 7200.0, NAN], train_s=[50.0, 60.0, 70.0])
     missed, without = time_s(cells, TARGET), time_s(cells, None)
-    for found in (missed, without):
-        np.testing.assert_allclose(found.values, [36.0, 60.0, 70.0])
-        assert "fixed budget" in found.name
+    for measure in (missed, without):
+        np.testing.assert_allclose(measure.values, [36.0, 60.0, 70.0])
+        assert "fixed budget" in measure.name
     assert missed.why == "target_missed"
     assert without.why == "no_target"
 
@@ -85,9 +84,9 @@ def test_a_rate_alone_uses_the_samples_of_the_budget(budget, value):
     ],
 )
 def test_each_objective_has_its_value_unit_and_name(objective, price, value, unit):
-    found = measured(trials(), Terms(report=ReportSection(price_per_gpu_hour=price)), objective)
-    assert found.values.item() == pytest.approx(value) and found.unit == unit
-    assert found.name.startswith(f"{objective} ") and "fixed budget" in found.name
+    measure = measured(trials(), Terms(report=ReportSection(price_per_gpu_hour=price)), objective)
+    assert measure.values.item() == pytest.approx(value) and measure.unit == unit
+    assert measure.name.startswith(f"{objective} ") and "fixed budget" in measure.name
 
 
 def test_energy_and_cost_to_a_target_use_its_time():
@@ -102,8 +101,8 @@ def test_energy_and_cost_to_a_target_use_its_time():
 
 def test_on_cpus_the_cost_is_in_worker_hours():
     cells = trials(device=["cpu"])
-    found = measured(cells, Terms(report=ReportSection(price_per_gpu_hour=4.0)), "cost")
-    assert found.values.item() == pytest.approx(0.02) and found.unit == "worker-hours"
+    measure = measured(cells, Terms(report=ReportSection(price_per_gpu_hour=4.0)), "cost")
+    assert measure.values.item() == pytest.approx(0.02) and measure.unit == "worker-hours"
     assert (
         measured(
             trials(device=["cpu", "NVIDIA H200"]), Terms(report=ReportSection(price_per_gpu_hour=4.0)), "cost"

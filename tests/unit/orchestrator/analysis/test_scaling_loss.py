@@ -31,19 +31,19 @@ def test_lost_shares_equal_those_computed_by_hand() -> None:
     """A step of 10 ms becomes one of 16 ms: 1 of the 6 lost to data, 3 to communication, 2 to slower passes."""
     one = parts(data=0.001, host=0.001, compute=0.008)
     two = parts(data=0.002, host=0.001, compute=0.010, communication=0.003)
-    found = summary(one, two | {"mfu": 0.25})
-    assert found["efficiency"] == pytest.approx(10 / 16) and found["mfu"] == 0.25
-    assert [found[name] * 16 for name in LOST] == pytest.approx([1, 0, 3, 0, 2, 0], abs=1e-9)
-    assert found["remedy"] == REMEDIES["lost_communication"]
+    cell = summary(one, two | {"mfu": 0.25})
+    assert cell["efficiency"] == pytest.approx(10 / 16) and cell["mfu"] == 0.25
+    assert [cell[name] * 16 for name in LOST] == pytest.approx([1, 0, 3, 0, 2, 0], abs=1e-9)
+    assert cell["remedy"] == REMEDIES["lost_communication"]
 
 
 @pytest.mark.parametrize("part", ["data", "host", "communication", "imbalance", "compute"])
 def test_each_part_has_its_remedy(part: str) -> None:
     one, extra = {"data": 0.001, "host": 0.001, "compute": 0.008}, {part: 0.01}
     grown = {name: one.get(name, 0) + extra.get(name, 0) for name in {**one, **extra}}
-    found = summary(parts(**one), parts(**grown))
-    assert found[f"lost_{part}"] == pytest.approx(0.5) and found["remedy"] == REMEDIES[f"lost_{part}"]
-    assert sum(found[name] for name in LOST) + found["efficiency"] == pytest.approx(1)
+    cell = summary(parts(**one), parts(**grown))
+    assert cell[f"lost_{part}"] == pytest.approx(0.5) and cell["remedy"] == REMEDIES[f"lost_{part}"]
+    assert sum(cell[name] for name in LOST) + cell["efficiency"] == pytest.approx(1)
 
 
 def test_ranks_with_late_launches_need_no_unequal_shares() -> None:
@@ -54,38 +54,38 @@ def test_ranks_with_late_launches_need_no_unequal_shares() -> None:
 
 def test_unmeasured_loss_is_the_rest() -> None:
     one = parts(compute=0.008)
-    found = summary(one, parts(compute=0.008) | {"step_s": 0.016})
-    assert found["lost_rest"] == pytest.approx(0.5) and found["remedy"] == REMEDIES["lost_rest"]
+    cell = summary(one, parts(compute=0.008) | {"step_s": 0.016})
+    assert cell["lost_rest"] == pytest.approx(0.5) and cell["remedy"] == REMEDIES["lost_rest"]
 
 
 def test_repeated_samples_are_no_part_of_a_step() -> None:
     """Two ranks take the same 32 samples in the same 10 ms: half is lost, and no part took longer."""
     one = parts(host=0.002, compute=0.008)
     records = [record_of(gpus, 0, metrics={**one, "samples_per_s": 3200.0}) for gpus in (1, 2)]
-    found: dict[str, Any] = collect(records, scaling="weak")[1].iloc[1].to_dict()
-    assert found["efficiency"] == pytest.approx(0.5)
-    assert [found[name] for name in LOST] == pytest.approx([0, 0, 0, 0, 0, 0.5], abs=1e-9)
-    assert found["remedy"] == REPEATED
+    cell: dict[str, Any] = collect(records, scaling="weak")[1].iloc[1].to_dict()
+    assert cell["efficiency"] == pytest.approx(0.5)
+    assert [cell[name] for name in LOST] == pytest.approx([0, 0, 0, 0, 0, 0.5], abs=1e-9)
+    assert cell["remedy"] == REPEATED
 
 
 def test_linear_scaling_needs_no_remedy() -> None:
-    found = summary(parts(compute=0.008), parts(compute=0.0081))
-    assert found["remedy"] == "" and found["lost_compute"] < 0.02
+    cell = summary(parts(compute=0.008), parts(compute=0.0081))
+    assert cell["remedy"] == "" and cell["lost_compute"] < 0.02
 
 
 def test_captured_steps_separate_waiting_for_data_only() -> None:
     """A step of 8 ms becomes one of 16 ms, of which 2 wait for data and 6 are of unknown parts."""
     one = {"step_s": 0.008, "step_data_s": 0.0}
-    found = summary(one, {"step_s": 0.016, "step_data_s": 0.002})
-    assert [found[f"lost_{part}"] for part in ("data", "rest")] == pytest.approx([2 / 16, 6 / 16])
-    assert math.isnan(found["lost_communication"]) and found["remedy"] == UNDIVIDED
+    cell = summary(one, {"step_s": 0.016, "step_data_s": 0.002})
+    assert [cell[f"lost_{part}"] for part in ("data", "rest")] == pytest.approx([2 / 16, 6 / 16])
+    assert math.isnan(cell["lost_communication"]) and cell["remedy"] == UNDIVIDED
     waiting = summary(one, {"step_s": 0.016, "step_data_s": 0.008})
     assert waiting["remedy"] == REMEDIES["lost_data"]
 
 
 def test_without_parts_of_a_step_there_is_no_loss() -> None:
-    found = summary(parts(compute=0.008), {"step_s": 0.016})
-    assert found["remedy"] == "" and all(math.isnan(found[name]) for name in LOST)
+    cell = summary(parts(compute=0.008), {"step_s": 0.016})
+    assert cell["remedy"] == "" and all(math.isnan(cell[name]) for name in LOST)
     records = [record_of(1, 0, metrics=parts(compute=0.008) | {"samples_per_s": 5.0})]
     assert math.isnan(collect(records, scaling="weak")[1].iloc[0]["lost_rest"])
 
@@ -120,16 +120,16 @@ def test_a_baseline_with_repeated_samples_is_recognised() -> None:
 
 
 def test_a_loss_of_three_percent_has_a_remedy() -> None:
-    found = summary(parts(compute=0.0097), parts(compute=0.01))
-    assert found["lost_compute"] == pytest.approx(0.03) and found["remedy"] == REMEDIES["lost_compute"]
+    cell = summary(parts(compute=0.0097), parts(compute=0.01))
+    assert cell["lost_compute"] == pytest.approx(0.03) and cell["remedy"] == REMEDIES["lost_compute"]
 
 
 def test_a_missing_part_leaves_the_rest_unknown() -> None:
     one, two = parts(data=0.001, compute=0.009), parts(data=0.001, compute=0.019)
     del two["step_imbalance_s"]
-    found = summary(one, two)
-    assert found["lost_compute"] == pytest.approx(19 / 20 - 0.9 * 0.5) and math.isnan(found["lost_rest"])
-    assert found["remedy"] == ""
+    cell = summary(one, two)
+    assert cell["lost_compute"] == pytest.approx(19 / 20 - 0.9 * 0.5) and math.isnan(cell["lost_rest"])
+    assert cell["remedy"] == ""
 
 
 def on_nodes(gpus: int, nodes: int, samples_per_s: float, **metrics: float) -> TrialRecord:

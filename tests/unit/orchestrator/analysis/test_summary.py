@@ -101,7 +101,7 @@ def test_speedup_is_paired_by_seed(cells: pd.DataFrame) -> None:
     point = 12 ** (1 / 3)
     expected = [point, point * math.exp(-half), point * math.exp(half)]
     assert interval(row, "speedup") == pytest.approx(expected)
-    assert interval(row, "efficiency") == pytest.approx([each / 2 for each in expected])
+    assert interval(row, "efficiency") == pytest.approx([speedup / 2 for speedup in expected])
     assert row["speedup"] == pytest.approx(row["samples_per_s"] / cells.loc["1-32-none", "samples_per_s"])
     assert row["speedup_to_target"] == pytest.approx(2)
     assert row["cost"] == pytest.approx(0.02)
@@ -174,7 +174,7 @@ def test_a_named_baseline_replaces_the_default() -> None:
     assert baselines(lr_rule="none") == ["1-32-none"] * 4
     assert baselines(gpus=2) == ["2-32-none", "2-32-linear"] * 2
     assert baselines(gpus=2, lr_rule="linear", device_batch_size=32) == ["2-32-linear"] * 4
-    assert all(pd.isna(each) for each in baselines(gpus=8))
+    assert all(pd.isna(baseline) for baseline in baselines(gpus=8))
     with pytest.raises(ConfigError, match="'rule'.*axes: .*lr_rule"):
         baselines(rule="none")
     with pytest.raises(ValueError, match="strong, weak"):
@@ -200,8 +200,8 @@ def test_a_cell_has_the_extremes_of_its_seeds() -> None:
         {"epochs": 5, "sm_clock_mhz": 1400.0, "temperature_c": 60.0, "power_w": 500.0, "peak_memory_gb": 3.0},
     ]
     records = [
-        record_of(1, seed, wall_s=10.0 + 10 * seed, metrics=measured(100, 0.9, **each))
-        for seed, each in enumerate(seen)
+        record_of(1, seed, wall_s=10.0 + 10 * seed, metrics=measured(100, 0.9, **seed_metrics))
+        for seed, seed_metrics in enumerate(seen)
     ]
     trials, _ = collect(records, scaling="weak")
     trials = trials.assign(co_tenants=[3, 1])
@@ -363,9 +363,13 @@ def test_disturbed_timings_are_excluded_if_another_seed_is_valid() -> None:
 def test_a_straggler_does_not_count_if_other_seeds_agree() -> None:
     """In the first cell 100 and 110 agree against 10; in the second, 100 and 200 do not agree: all three count."""
     rates = {1: (100, 110, 10), 2: (100, 200, 10)}
-    records = [record_of(g, s, metrics=measured(rate, 0.9)) for g, each in rates.items() for s, rate in enumerate(each)]
+    records = [
+        record_of(g, s, metrics=measured(rate, 0.9))
+        for g, seed_rates in rates.items()
+        for s, rate in enumerate(seed_rates)
+    ]
     trials, cells = collect(records, scaling="weak")
-    assert [None if pd.isna(each) else each for each in trials["timing_fault"]] == [
+    assert [None if pd.isna(fault_name) else fault_name for fault_name in trials["timing_fault"]] == [
         *[None] * 2,
         "straggler",
         *[None] * 3,
@@ -416,8 +420,8 @@ def test_a_cell_has_the_first_of_several_faults(seeds: Any, fault: str | None) -
         record_of(1, number, **seed | {"metrics": {"samples_per_s": 1.0} | seed.get("metrics", {})})
         for number, seed in enumerate(seeds)
     ]
-    (found,) = collect(records, scaling="weak")[1]["timing_fault"]
-    assert found == fault or (fault is None and pd.isna(found))
+    (timing_fault,) = collect(records, scaling="weak")[1]["timing_fault"]
+    assert timing_fault == fault or (fault is None and pd.isna(timing_fault))
 
 
 def test_a_cell_has_the_steps_of_its_shortest_trial() -> None:
@@ -435,18 +439,18 @@ def test_time_and_cost_to_the_target_equal_hand_computed_values() -> None:
     fast = [trial(2, seed, 8.0, 200) for seed in range(3)]
     some = [trial(4, seed, reached, 400) for seed, reached in enumerate([2.0, 2.2, None])]
     none = [trial(8, seed, None, 800) for seed in range(3)]
-    found = cells_of([*slow, *fast, *some, *none], report=ReportSection(price_per_gpu_hour=3.6))
-    row: Any = found.loc["2-32-none"]
+    cells = cells_of([*slow, *fast, *some, *none], report=ReportSection(price_per_gpu_hour=3.6))
+    row: Any = cells.loc["2-32-none"]
     # Twice the throughput, 1.5 times as fast to the target: 75% of the samples' worth is left.
     assert row["statistical_efficiency"] == pytest.approx(0.75)
     assert row["time_to_target_expected_s"] == pytest.approx(8)
     assert row["cost_to_target"] == pytest.approx(2 * 8 * 0.001)
     assert row["energy_to_target_j"] == pytest.approx(2 * 200 * 8)
     assert row["noise_scale_samples"] == pytest.approx(41)
-    row = found.loc["4-32-none"]
+    row = cells.loc["4-32-none"]
     assert row["time_to_target_expected_s"] == pytest.approx((2 + 2.2 + 30) / 2)
     assert math.isnan(row["time_to_target_s"])
-    row = found.loc["8-32-none"]
+    row = cells.loc["8-32-none"]
     assert row[["time_to_target_expected_s", "cost_to_target"]].isna().all()
 
 
@@ -457,9 +461,9 @@ def test_expected_time_includes_seeds_that_missed_the_target() -> None:
         return record_of(gpus, seed, metrics={"train_s": 30.0, "samples_per_s": 100.0} | reached)
 
     lucky = [trial(1, 0, time_to_target_s=2.0), trial(1, 1), trial(1, 2)]
-    found = cells_of([*lucky, trial(2, 0, time_to_target_s=12.0), trial(4, 0), trial(4, 1)]).set_index("gpus")
-    assert found["time_to_target_expected_s"].tolist() == pytest.approx([62.0, 12.0, math.nan], nan_ok=True)
-    assert found["n_reached"].tolist() == [1, 1, 0]
+    cells = cells_of([*lucky, trial(2, 0, time_to_target_s=12.0), trial(4, 0), trial(4, 1)]).set_index("gpus")
+    assert cells["time_to_target_expected_s"].tolist() == pytest.approx([62.0, 12.0, math.nan], nan_ok=True)
+    assert cells["n_reached"].tolist() == [1, 1, 0]
 
 
 def cells_of(records: list[TrialRecord], **options: Any) -> pd.DataFrame:
@@ -476,8 +480,8 @@ def test_cells_have_a_verdict_of_equivalence_with_the_reference() -> None:
     alike = accuracies(2, [0.899, 0.910, 0.921])
     # Differences −.05, −.06, −.07: ±.0169 around −.06, wholly below −.01.
     worse = accuracies(4, [0.85, 0.85, 0.85])
-    found = cells_of([*reference, *alike, *worse], report=ReportSection(margin=0.01))
-    assert list(found["accuracy_verdict"]) == ["", "equivalent", "worse"]
+    cells = cells_of([*reference, *alike, *worse], report=ReportSection(margin=0.01))
+    assert list(cells["accuracy_verdict"]) == ["", "equivalent", "worse"]
     narrow = cells_of([*reference, *alike, *worse], report=ReportSection(margin=0.001))
     assert narrow["accuracy_verdict"].iloc[1] == "inconclusive"
 
@@ -506,25 +510,25 @@ def test_by_seed_gives_one_row_of_seeds_per_cell():
 
 
 def test_equal_seeds_are_paired_and_others_use_welch():
-    found = against_a()
-    assert found.same_seeds[:3].tolist() == [True, True, False]
+    differences = against_a()
+    assert differences.same_seeds[:3].tolist() == [True, True, False]
     of = {cell: OK.accuracy[OK.cell_id == cell].to_numpy() for cell in "abc"}
     pairs = stats.ttest_rel(of["b"], of["a"]).confidence_interval()
     welch = stats.ttest_ind(of["c"], of["a"], equal_var=False).confidence_interval()
-    interval = found.interval()
+    interval = differences.interval()
     assert (interval.lo[1], interval.hi[1]) == pytest.approx((pairs.low, pairs.high))
     assert (interval.lo[2], interval.hi[2]) == pytest.approx((welch.low, welch.high))
     assert interval.point[:3] == pytest.approx([0.0, of["b"].mean() - of["a"].mean(), of["c"].mean() - of["a"].mean()])
 
 
 def test_verdicts_agree_with_intervals():
-    found = against_a()
-    interval, tested = found.interval(), found.tested(np.zeros(1))
+    differences = against_a()
+    interval, tested = differences.interval(), differences.tested(np.zeros(1))
     for index in (1, 2):
         half = stats.t.ppf(0.975, tested[index].freedom) * tested[index].error
         assert tested[index].point == pytest.approx(interval.point[index])
         assert interval.hi[index] - interval.point[index] == pytest.approx(half)
-    assert [each.verdict(0.1) for each in tested] == ["equivalent", "equivalent", "inconclusive", "", ""]
+    assert [difference.verdict(0.1) for difference in tested] == ["equivalent", "equivalent", "inconclusive", "", ""]
 
 
 def test_constant_unpaired_seeds_have_no_error():
@@ -532,8 +536,8 @@ def test_constant_unpaired_seeds_have_no_error():
         {"cell_id": ["a", "a", "b", "b", "b"], "seed": [0, 1, 0, 1, 2], "accuracy": [0.5] * 2 + [0.75] * 3}
     )
     cells = pd.Index(["b"])
-    (found,) = Differences.of(ok, "accuracy", cells, pd.Series(["a"], index=cells)).tested(np.zeros(1))
-    assert (found.point, found.error, found.freedom) == pytest.approx((0.25, 0.0, 3.0))
+    (difference,) = Differences.of(ok, "accuracy", cells, pd.Series(["a"], index=cells)).tested(np.zeros(1))
+    assert (difference.point, difference.error, difference.freedom) == pytest.approx((0.25, 0.0, 3.0))
 
 
 def test_an_accuracy_interval_stays_between_0_and_1() -> None:

@@ -107,7 +107,7 @@ def test_the_order_of_the_records_and_their_scale_change_nothing(data: st.DataOb
         record_of(gpus, seed, end, metrics={"samples_per_s": rate}, provenance={"device_model": "A100"})
         for (gpus, seed), rate, end in zip(shapes, rates, ends, strict=True)
     ]
-    twice = [replace(each, metrics={"samples_per_s": 2 * each.metrics["samples_per_s"]}) for each in records]
+    twice = [replace(record, metrics={"samples_per_s": 2 * record.metrics["samples_per_s"]}) for record in records]
     columns = ["speedup", "speedup_lo", "speedup_hi", "efficiency"]
     summary = collect(records, scaling="weak")[1].set_index("cell_id")
     for others in (data.draw(st.permutations(records)), twice):
@@ -222,8 +222,8 @@ def test_a_gang_has_the_co_tenants_of_all_its_machines() -> None:
 
 @pytest.mark.parametrize("change", [{"finished_at": ""}, {"host": None}, {"wall_s": math.nan}])
 def test_co_tenants_are_unknown_without_host_or_time(change: dict[str, Any]) -> None:
-    found = cotenants([ran(0, 0, 100, **change), ran(1, 0, 100)])
-    assert math.isnan(found[0]) and found[1] == 0
+    tenants = cotenants([ran(0, 0, 100, **change), ran(1, 0, 100)])
+    assert math.isnan(tenants[0]) and tenants[1] == 0
 
 
 def test_co_tenants_are_counted_and_noted_under_the_table() -> None:
@@ -325,7 +325,7 @@ def test_rules_that_disagree_on_one_speed_are_noted() -> None:
 
 def test_collapsed_trials_are_marked() -> None:
     metrics = [{"val_accuracy": value} for value in (0.9, 0.1, 0.91, 0.92, 0.92, 0.91)]
-    records = [record_of(1 + s // 3, s % 3, metrics=each) for s, each in enumerate(metrics)]
+    records = [record_of(1 + s // 3, s % 3, metrics=trial_metrics) for s, trial_metrics in enumerate(metrics)]
     trials, cells = collect([*records, record_of(4, 0)], scaling="weak", reference_batch_size=32)
     marks, note = trials["collapsed"], trials["note"][1]
     assert marks.tolist() == [False, True, False, False, False, False, True]  # the last one has no metric
