@@ -116,7 +116,7 @@ def test_the_expanded_tail_equals_values_computed_by_hand():
 
 
 def test_the_bootstrap_agrees_with_scipys():
-    found = bootstrap_mean(TEN[None, :])
+    interval = bootstrap_mean(TEN[None, :])
     oracle = stats.bootstrap(
         (TEN,),
         np.mean,
@@ -125,15 +125,15 @@ def test_the_bootstrap_agrees_with_scipys():
         method="percentile",
         rng=np.random.default_rng(7),
     ).confidence_interval
-    assert found.point[0] == TEN.mean()
-    assert (found.lo[0], found.hi[0]) == pytest.approx((oracle.low, oracle.high), abs=0.4)
+    assert interval.point[0] == TEN.mean()
+    assert (interval.lo[0], interval.hi[0]) == pytest.approx((oracle.low, oracle.high), abs=0.4)
 
 
 def test_below_ten_values_the_interval_is_students():
-    found = mean_interval(np.array([[1, 2, 3, *[math.nan] * 7], TEN]))
+    interval = mean_interval(np.array([[1, 2, 3, *[math.nan] * 7], TEN]))
     half = 4.302652729911275 / math.sqrt(3)
-    assert (found.lo[0], found.hi[0]) == pytest.approx((2 - half, 2 + half))
-    assert found.lo[1] == bootstrap_mean(TEN[None, :]).lo[0]
+    assert (interval.lo[0], interval.hi[0]) == pytest.approx((2 - half, 2 + half))
+    assert interval.lo[1] == bootstrap_mean(TEN[None, :]).lo[0]
 
 
 def test_missing_values_are_excluded_and_rows_independent():
@@ -144,8 +144,8 @@ def test_missing_values_are_excluded_and_rows_independent():
 
 
 def test_constant_values_have_a_bootstrap_interval_of_width_0():
-    found = bootstrap_mean(np.full((1, 12), 3.0))
-    assert (found.lo[0], found.point[0], found.hi[0]) == pytest.approx((3, 3, 3))
+    interval = bootstrap_mean(np.full((1, 12), 3.0))
+    assert (interval.lo[0], interval.point[0], interval.hi[0]) == pytest.approx((3, 3, 3))
 
 
 def test_a_row_apart_from_what_all_share_equals_values_computed_by_hand() -> None:
@@ -173,10 +173,10 @@ def test_few_rows_share_nothing_that_can_be_told() -> None:
 def test_equal_accuracies_of_few_samples_are_not_certain() -> None:
     """None or 6 of 2 × 300 samples are wrong: Jeffreys' intervals. Values that vary by more keep Student's."""
     accuracy = np.array([[1.0, 1.0], [0.99, 0.99], [0.5, 0.7]])
-    found = proportion_interval(accuracy, np.full((3, 2), 300.0))
+    interval = proportion_interval(accuracy, np.full((3, 2), 300.0))
     beta = stats.beta(594.5, 6.5).ppf([0.025, 0.975])
-    assert (found.lo[0], found.hi[0]) == (pytest.approx(stats.beta(600.5, 0.5).ppf(0.025)), 1.0)
-    assert [found.lo[1], found.hi[1]] == pytest.approx(beta)
-    assert (found.lo[2], found.hi[2]) == (0.0, 1.0)  # 0.6 ± 12.7 · 0.1
+    assert (interval.lo[0], interval.hi[0]) == (pytest.approx(stats.beta(600.5, 0.5).ppf(0.025)), 1.0)
+    assert [interval.lo[1], interval.hi[1]] == pytest.approx(beta)
+    assert (interval.lo[2], interval.hi[2]) == (0.0, 1.0)  # 0.6 ± 12.7 · 0.1
     unknown = proportion_interval(accuracy, np.full((3, 2), np.nan))
     assert (unknown.lo[1], unknown.hi[1]) == pytest.approx((0.99, 0.99))

@@ -35,8 +35,8 @@ def test_cells_of_one_law_are_pooled():
 def test_an_outlying_cell_is_not_pooled():
     mean = LAW.copy()
     mean[4] = 0.1
-    found = pooled(mean).mean(axis=0)
-    assert found == pytest.approx(mean, abs=3 * ERROR) and found[4] == pytest.approx(0.1, abs=ERROR)
+    pooled_mean = pooled(mean).mean(axis=0)
+    assert pooled_mean == pytest.approx(mean, abs=3 * ERROR) and pooled_mean[4] == pytest.approx(0.1, abs=ERROR)
 
 
 def test_means_without_error_are_unchanged():
@@ -68,8 +68,8 @@ def test_errors_of_similar_cells_are_correlated():
     equivalent_cells = Likeness(
         batch=np.array([32.0, 33.0, 512.0, 2048.0, 8192.0, 32768.0]), recipe=np.zeros(6, dtype=int)
     )
-    found = pooled([0.9, 0.9, 0.88, 0.85, 0.82, 0.8], likeness=equivalent_cells, draws=4000)
-    like, unlike = (np.corrcoef(found[:, [0, other]].T)[0, 1] for other in (1, 5))
+    drawn = pooled([0.9, 0.9, 0.88, 0.85, 0.82, 0.8], likeness=equivalent_cells, draws=4000)
+    like, unlike = (np.corrcoef(drawn[:, [0, other]].T)[0, 1] for other in (1, 5))
     assert like > 0.4 and abs(unlike) < 0.3
 
 
