@@ -66,15 +66,15 @@ def _decided(pickled: bytes) -> tuple[pd.DataFrame, pd.DataFrame, Recommendation
 
 
 def codes(remarks: Iterable[Remark]) -> list[str]:
-    return [each.code for each in remarks]
+    return [remark.code for remark in remarks]
 
 
 def values(remarks: Iterable[Remark], code: str) -> Mapping[str, Any]:
     """The values of the only remark with this code."""
-    (found,) = [each.values for each in remarks if each.code == code]
-    return found
+    (remark_values,) = [remark.values for remark in remarks if remark.code == code]
+    return remark_values
 
 
-def left_out(found: Recommendation) -> dict[str, int]:
+def left_out(recommendation: Recommendation) -> dict[str, int]:
     """The number of cells that were not considered, by reason."""
-    return {each.code: each.values["count"] for each in found.left_out}
+    return {remark.code: remark.values["count"] for remark in recommendation.left_out}

@@ -245,8 +245,8 @@ def test_cells_are_similar_by_batch_and_recipe() -> None:
 
 def admitting(decision: Recommendation) -> Mapping[str, Any]:
     """The remark on the margin that would admit the fastest cell."""
-    wider = [each for each in decision.sensitivity if each.code == "wider_margin"]
-    return next(each.values for each in wider if each.values["name"] == "32×32 none")
+    wider = [remark for remark in decision.sensitivity if remark.code == "wider_margin"]
+    return next(remark.values for remark in wider if remark.values["name"] == "32×32 none")
 
 
 def test_a_margin_that_admits_a_cell_counts_similar_cells() -> None:
@@ -261,7 +261,7 @@ def test_a_margin_that_admits_a_cell_counts_similar_cells() -> None:
     wider = admitting(decision)
     assert wider["lets_in"] > 0.01 and wider["difference"] == pytest.approx(-0.0097) and wider["pooled"]
     assert decided(records, margin=wider["lets_in"]).cell_id == "32-32-none"
-    (fastest,) = [each for each in decision.shortlist if each.cell_id == "32-32-none"]
+    (fastest,) = [setting for setting in decision.shortlist if setting.cell_id == "32-32-none"]
     assert fastest.why_not and fastest.why_not.values["pooled"]
     # Similar cells can also speak for a cell: a margin below the loss of the cell's seeds admits it.
     wider = admitting(decided(flat_but_for_the_fastest(0.0125)))

@@ -148,11 +148,11 @@ def test_the_table_marks_speed_claims_timed_by_one_process() -> None:
         )
         return claims_document(judgement, "demo").text
 
-    one, each = {1: "abc", 2: "aaa"}, {1: "abc", 2: "abc"}
+    one, timed_apart = {1: "abc", 2: "aaa"}, {1: "abc", 2: "abc"}
     for marked in (one, {1: "aaa", 2: "abc"}):
         text = table(marked, "speedup(gpus=2) > 1.5")
         assert "| 3 in one process | " in text and "In one process: " in text
-    for unmarked in (table(each, "speedup(gpus=2) > 1.5"), table(one, "accuracy(gpus=2) > .8")):
+    for unmarked in (table(timed_apart, "speedup(gpus=2) > 1.5"), table(one, "accuracy(gpus=2) > .8")):
         assert "one process" not in unmarked and "confirmed" in unmarked
 
 
@@ -179,7 +179,7 @@ def test_equal_differences_of_accuracies_are_no_certainty(samples: int | None, v
 
 
 def test_the_table_tells_how_often_some_verdict_is_wrong(frames: Any) -> None:
-    given = [Claim.of({"sentence": "So", "expression": f"accuracy(gpus=2) > {each}"}) for each in (0.88, 0.5)]
+    given = [Claim.of({"sentence": "So", "expression": f"accuracy(gpus=2) > {threshold}"}) for threshold in (0.88, 0.5)]
     both, one = (claims_document(verdicts(claims, *frames), "demo").text for claims in (given, given[:1]))
     assert has(both, "of 2 claims", "10%") and "of 1 claims" not in one
 
@@ -385,7 +385,7 @@ def test_golden_reasons(frames: Any, golden: Callable[[str, str], None]) -> None
         judgement.append(of_difference(claim("a() > 0", needs_seeds=needs_seeds, needs_epochs=100), seeds))
     for epochs in (20.0, math.nan):
         judgement.append(of_difference(claim("a() > 0", needs_epochs=100), [2.0, 3.0, 4.0], epochs=epochs))
-    lines = [f"{each.verdict}, {each.seeds_to_settle} seeds: {each.why}" for each in judgement]
+    lines = [f"{verdict.verdict}, {verdict.seeds_to_settle} seeds: {verdict.why}" for verdict in judgement]
     malformed: list[Any] = ["text", {"sentence": "x"}, {"sentence": "x", "expression": "a() > 0", "margin": -1}]
     malformed += [{"sentence": "x", "expression": "a() > 0", "marign": 1}]
     malformed += [{"sentence": "x", "expression": text} for text in ("a() == 0", "a()")]

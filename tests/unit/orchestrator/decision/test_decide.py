@@ -121,7 +121,7 @@ def test_a_reference_far_below_another_cell_is_no_baseline() -> None:
     remark = values(decision.details, "poor_reference")
     assert (round(remark["difference"], 2), round(remark["margins"])) == (-0.2, 20)
     assert remark["of_chosen"] / remark["objective"] == pytest.approx(132 / 116)
-    assert "1-32-none" in [each.cell_id for each in decision.shortlist]
+    assert "1-32-none" in [setting.cell_id for setting in decision.shortlist]
     assert "no_reference" not in codes(decision.reasons)
 
 
@@ -130,14 +130,14 @@ def test_a_reference_that_is_not_shown_to_be_poor_stays_the_baseline() -> None:
         poorly_trained({16: 0.69, 32: 0.6, 64: 0.6}),  # nine margins
         poorly_trained({16: 0.8, 32: 0.6, 64: 0.6}, noise=0.2),  # by chance
     ]
-    assert [decided(each).baseline_cell_id for each in kept] == ["1-32-none"] * 2
+    assert [decided(records).baseline_cell_id for records in kept] == ["1-32-none"] * 2
     wider = decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.6}), margin=0.03)
     assert wider.baseline_cell_id == "1-32-none" and wider.cell_id == "1-64-none"
 
 
 def test_margins_that_would_make_the_poor_reference_the_baseline_are_not_proposed() -> None:
     decision = decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.785}))
-    assert [each.values["name"] for each in decision.sensitivity if each.code == "wider_margin"] == ["1×64 none"]
+    assert [remark.values["name"] for remark in decision.sensitivity if remark.code == "wider_margin"] == ["1×64 none"]
     assert "wider_margin" not in codes(decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.7})).sensitivity)
 
 
@@ -157,10 +157,10 @@ def test_verdicts() -> None:
 def test_only_valid_timings_are_counted_as_timed() -> None:
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2) for s in range(3)]
     records[-1] = record_of(2, 2, metrics=measured(200, 0.902, **SHORT))
-    two = next(each for each in decided(records).shortlist if each.cell_id == "2-32-none")
+    two = next(setting for setting in decided(records).shortlist if setting.cell_id == "2-32-none")
     assert (two.n_timed, two.n_ok) == (2, 3)
     untimed = decided([record_of(1, s, metrics=measured(100, 0.9, **SHORT)) for s in range(3)])
-    assert untimed.verdict == "undecided" and [each.n_timed for each in untimed.shortlist] == [0]
+    assert untimed.verdict == "undecided" and [setting.n_timed for setting in untimed.shortlist] == [0]
 
 
 def test_three_seeds_do_not_show_that_cells_are_indistinguishable() -> None:
@@ -311,7 +311,7 @@ def test_a_straggler_of_the_chosen_cell_is_in_the_doubts() -> None:
     records = swayed({1: 100, 2: 200}, {1: 0.9, 2: 0.9})
     sound = decided(records)
     assert (sound.cell_id, sound.verdict, sound.commands) == ("2-32-none", "clear", ())
-    slow = next(each for each in records if (each.gpus, each.seed) == (2, 1))
+    slow = next(record for record in records if (record.gpus, record.seed) == (2, 1))
     slow.metrics["samples_per_s"] /= 10
     decision = decided(records)
     assert (decision.cell_id, decision.provisional) == ("2-32-none", True) and decision.verdict != "clear"
@@ -322,7 +322,7 @@ def test_a_straggler_of_the_chosen_cell_is_in_the_doubts() -> None:
 def test_a_straggler_of_the_baseline_is_in_the_doubts() -> None:
     """Without it the speed-up is 2, with it over 4."""
     records = swayed({1: 100, 2: 200}, {1: 0.9, 2: 0.9})
-    next(each for each in records if (each.gpus, each.seed) == (1, 1)).metrics["samples_per_s"] /= 10
+    next(record for record in records if (record.gpus, record.seed) == (1, 1)).metrics["samples_per_s"] /= 10
     decision = decided(records)
     assert values(decision.caveats, "straggler") == {"of_baseline": True, "stragglers": 1, "timed": 2, "n": 3}
     assert (decision.cell_id, decision.verdict, len(decision.commands)) == ("2-32-none", "undecided", 1)

@@ -19,7 +19,7 @@ from tests.unit.orchestrator.records import record_of
 
 
 def without_objective(records: list[TrialRecord], *expressions: str) -> Recommendation:
-    claims = [Claim.of({"sentence": each, "expression": each}) for each in expressions]
+    claims = [Claim.of({"sentence": expression, "expression": expression}) for expression in expressions]
     frames = collect(records, scaling="weak", reference_batch_size=32)
     return decide(*frames, Terms(report=ReportSection(objective="none"), axes=AXES), verdicts(claims, *frames))
 
@@ -74,7 +74,9 @@ def test_one_seed_is_provisional_and_asks_for_three() -> None:
 def test_without_accuracies_the_fastest_is_provisional() -> None:
     metrics = {"samples_per_s": 100.0, "samples": 6000}
     faster = {**metrics, "samples_per_s": 150.0}
-    records = [record_of(g, s, metrics=each) for g, each in ((1, metrics), (2, faster)) for s in range(3)]
+    records = [
+        record_of(g, s, metrics=cell_metrics) for g, cell_metrics in ((1, metrics), (2, faster)) for s in range(3)
+    ]
     decision = decided(records)
     assert (decision.cell_id, decision.provisional, decision.headline.code) == ("2-32-none", True, "fastest")
     assert decision.headline.values["objective"] == pytest.approx(40.0)
@@ -136,8 +138,8 @@ def test_a_likelier_rival_is_listed(
     caveats = decision.caveats
     chances = values(caveats, "unsure")["chances"]
     assert chances["p_best"] == pytest.approx(p_best, abs=0.02)
-    likelier = [each for each in decision.rivals if each.p_best > decision.p_best + 0.01]
-    assert [each.name for each in likelier] == (["4×32 none"] if rival else [])
+    likelier = [rival_cell for rival_cell in decision.rivals if rival_cell.p_best > decision.p_best + 0.01]
+    assert [rival_cell.name for rival_cell in likelier] == (["4×32 none"] if rival else [])
     assert not rival or likelier[0].p_best == pytest.approx(rival, abs=0.02)
     assert chances.get("p_within") == (p_within and pytest.approx(p_within, abs=0.02))
 
@@ -193,14 +195,14 @@ def test_without_a_time_the_figures_to_report_are_named(status: Status, code: st
 def test_launches_timed_by_one_process_are_reported() -> None:
     def changes(host_s: float, *processes: str) -> list[str]:
         step = {"step_s": 0.01, "step_host_s": host_s}
-        where = [{"device_model": "NVIDIA H200", "process": each} for each in processes]
+        where = [{"device_model": "NVIDIA H200", "process": process} for process in processes]
         records = [
-            record_of(gpus, seed, metrics=measured(100 * gpus, 0.9) | step, provenance=each)
+            record_of(gpus, seed, metrics=measured(100 * gpus, 0.9) | step, provenance=place)
             for gpus in (1, 2)
-            for seed, each in enumerate(where)
+            for seed, place in enumerate(where)
         ]
         decision = decided(records).sensitivity
-        assert all(each.values["share"] == pytest.approx(0.4) for each in decision if each.code == "launch_bound")
+        assert all(remark.values["share"] == pytest.approx(0.4) for remark in decision if remark.code == "launch_bound")
         return codes(decision)
 
     assert "launch_bound" in changes(0.004, "7", "7", "7")
@@ -209,7 +211,7 @@ def test_launches_timed_by_one_process_are_reported() -> None:
 
 def test_the_edge_of_an_axis_includes_failed_cells() -> None:
     fine = [record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (1, 2) for s in range(3)]
-    edges = [each.values for each in decided(fine).sensitivity if each.code == "at_the_edge"]
+    edges = [remark.values for remark in decided(fine).sensitivity if remark.code == "at_the_edge"]
     assert {"axis": "gpus", "value": 2, "largest": True} in edges
     failed = [record_of(4, s, Status.OOM) for s in range(3)]
     assert "at_the_edge" not in codes(decided([*fine, *failed]).sensitivity)

@@ -89,7 +89,7 @@ def test_a_speed_up_is_divided_into_gpus_and_batch(
     frames = collect(records, scaling="weak", reference_batch_size=32)
     contenders = Contenders.of(*frames, Terms(axes=AXES))
     (row,) = contenders.cells.index[contenders.cells["cell_id"] == f"{gpus}-{batch}-{rule}"]
-    found = [factor[row] for factor in factors_of_speedup(contenders)]
-    assert found == pytest.approx(factors, nan_ok=True)
+    row_factors = [factor[row] for factor in factors_of_speedup(contenders)]
+    assert row_factors == pytest.approx(factors, nan_ok=True)
     speedup = contenders.totals["time"].means()[contenders.baseline] / contenders.totals["time"].means()[row]
-    assert math.isnan(factors[0]) or math.prod(found) == pytest.approx(speedup)
+    assert math.isnan(factors[0]) or math.prod(row_factors) == pytest.approx(speedup)
