@@ -11,10 +11,10 @@ PROBE = {"budget": {"epochs": None, "steps": 10}, "trainable": {"window_s": 0.3}
 AXES = {"device_batch_size": [8, 16, 32], "lr_rule": ["none", "linear"], "seed": [3, 1, 2]}
 PLAIN = trials(Sweep(name="s", axes=AXES), lambda axes: setup())
 TRIALS = [
-    replace(each, config={**each.config, "budget": {"epochs": 2}, "trainable": {"window_s": 2.0, "probe": PROBE}})
-    for each in PLAIN
+    replace(trial, config={**trial.config, "budget": {"epochs": 2}, "trainable": {"window_s": 2.0, "probe": PROBE}})
+    for trial in PLAIN
 ]
-CELLS = {(each.batch.global_batch_size, each.lr.rule): each.cell_id for each in TRIALS}
+CELLS = {(trial.batch.global_batch_size, trial.lr.rule): trial.cell_id for trial in TRIALS}
 BASE = CELLS[8, "none"]
 
 

@@ -76,14 +76,14 @@ def test_nodes_that_were_not_measured_add_their_exchange() -> None:
     ],
 )
 def test_rates_over_nodes_include_their_exchange(axes: dict[str, Any], fields: dict[str, Any]) -> None:
-    measured = Measured.of([replace(each, axes=each.axes | axes, **fields) for each in JOURNAL])
+    measured = Measured.of([replace(record, axes=record.axes | axes, **fields) for record in JOURNAL])
     trial = replace(spec(8), axes=spec(8).axes | axes)
     alone, two = (measured.of_line(trial, Network(nodes=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
     assert alone is not None and alone.step_s is not None and alone == two
 
 
 def test_an_exchange_of_unknown_size_is_told() -> None:
-    measured = Measured.of([replace(each, metrics={**each.metrics, "n_params": None}) for each in JOURNAL])
+    measured = Measured.of([replace(record, metrics={**record.metrics, "n_params": None}) for record in JOURNAL])
     alone, two = (measured.of_line(spec(8), Network(nodes=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
     assert alone is not None and two is not None and alone.step_s == two.step_s
     assert (alone.why, bool(two.why)) == ("", True)

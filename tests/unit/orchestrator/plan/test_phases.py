@@ -25,12 +25,12 @@ LEVELS = {cell: 1 / batch for (batch, _), cell in CELLS.items()}
 
 
 def told(asked):
-    return sorted((each.batch.global_batch_size, each.lr.rule, each.seed) for each in asked)
+    return sorted((trial.batch.global_batch_size, trial.lr.rule, trial.seed) for trial in asked)
 
 
 def test_every_speed_is_probed_once():
     prospect = probes(TRIALS, set())
-    assert sorted(each.batch.global_batch_size for each in prospect) == [8, 16, 32]
+    assert sorted(trial.batch.global_batch_size for trial in prospect) == [8, 16, 32]
     assert prospect[0].config["budget"]["steps"] == 10 and prospect[0].config["trainable"]["window_s"] == 0.3
     assert prospect[0].measures == TRIALS[0].trial_id != prospect[0].trial_id
     assert len(probes(TRIALS, {speed(prospect[0].axes)})) == 2
@@ -44,11 +44,11 @@ def test_baseline_is_trained_first_with_all_seeds():
 
 def test_fastest_speed_is_next_with_one_seed_per_cell():
     prospects = Prospects(baseline=BASE, levels=LEVELS, trained=frozenset([BASE]), chosen=BASE, first_bound=0.88)
-    waiting = [each for each in TRIALS if each.cell_id != BASE]
+    waiting = [trial for trial in TRIALS if trial.cell_id != BASE]
     asked = next_trials(waiting, prospects)
     assert told(asked) == [(32, "linear", 1), (32, "none", 1)]
     assert asked[0].config["trainable"]["give_up_below"] == 0.88
-    assert asked[0].trial_id in {each.trial_id for each in waiting}
+    assert asked[0].trial_id in {trial.trial_id for trial in waiting}
 
 
 def test_further_seed_has_a_bound():
@@ -56,7 +56,7 @@ def test_further_seed_has_a_bound():
     prospects = Prospects(
         levels=LEVELS, trained=frozenset(LEVELS), chosen=best, may_still_win=frozenset([best]), bounds=bounds
     )
-    (asked,) = next_trials([each for each in TRIALS if each.seed != 1], prospects)
+    (asked,) = next_trials([trial for trial in TRIALS if trial.seed != 1], prospects)
     assert asked.config["trainable"]["give_up_below"] == 0.97
 
 
@@ -65,10 +65,10 @@ def test_cells_with_slower_probes_are_skipped():
     prospects = Prospects(
         levels=LEVELS, trained=frozenset([best]), chosen=best, answer="the large batch", may_still_win=frozenset([best])
     )
-    asked = next_trials([each for each in TRIALS if (each.cell_id, each.seed) != (best, 1)], prospects)
+    asked = next_trials([trial for trial in TRIALS if (trial.cell_id, trial.seed) != (best, 1)], prospects)
     assert told(asked) == [(32, "linear", 1)]  # as fast by its probe
     trained = replace(prospects, trained=frozenset([best, CELLS[32, "linear"]]))
-    assert told(next_trials([each for each in TRIALS if each.seed != 1], trained)) == [(32, "none", 2)]
+    assert told(next_trials([trial for trial in TRIALS if trial.seed != 1], trained)) == [(32, "none", 2)]
     outcome = skipped(TRIALS[0], prospects)
     assert (outcome.status, outcome.skipped_by) == (Status.SKIPPED, "phases")
     assert outcome.note.startswith("sweep.phases: by its probe ") and outcome.note.endswith("(the large batch)")
@@ -82,25 +82,25 @@ def test_cells_with_slower_probes_are_skipped():
 
 def test_every_cell_gets_a_seed_without_probes():
     assert len(next_trials(PLAIN, Prospects())) == 6
-    assert {each.seed for each in next_trials(PLAIN, Prospects())} == {1}
+    assert {trial.seed for trial in next_trials(PLAIN, Prospects())} == {1}
 
 
 def test_one_of_several_equivalent_cells_is_trained():
     asked = next_trials(PLAIN, Prospects(equivalent_cells={CELLS[8, "linear"]: BASE}))
-    assert {each.cell_id for each in asked} == set(CELLS.values()) - {CELLS[8, "linear"]}
+    assert {trial.cell_id for trial in asked} == set(CELLS.values()) - {CELLS[8, "linear"]}
 
 
 def test_nothing_runs_once_the_answer_is_sure():
     prospects = Prospects(trained=frozenset(LEVELS), chosen=BASE, levels=LEVELS)
-    assert next_trials([each for each in TRIALS if each.seed != 1], prospects) == []
+    assert next_trials([trial for trial in TRIALS if trial.seed != 1], prospects) == []
 
 
 PROBED = {
-    speed(each.axes): {
-        "samples_per_s": 100.0 * each.batch.global_batch_size,
-        "epoch_s": 8 / each.batch.global_batch_size,
+    speed(trial.axes): {
+        "samples_per_s": 100.0 * trial.batch.global_batch_size,
+        "epoch_s": 8 / trial.batch.global_batch_size,
     }
-    for each in TRIALS
+    for trial in TRIALS
 }
 
 
@@ -240,7 +240,7 @@ def test_cell_is_open_if_its_last_seed_may_help():
 
 
 def test_only_far_worse_cells_are_out_without_known_chance():
-    accuracy = [[each, NAN, NAN] for each in (0.98, 0.97, 0.95, 0.98, 0.98)]
+    accuracy = [[accuracy, NAN, NAN] for accuracy in (0.98, 0.97, 0.95, 0.98, 0.98)]
     prospect = midway(accuracy, [3.0, 1.0, 1.0, 1.05, 1.2], [2] * 5)
     assert np.isnan(prospect.p_chosen).all()
     assert prospect.open(1) == {1, 3}

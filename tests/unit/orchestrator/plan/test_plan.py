@@ -27,9 +27,9 @@ from tests.unit.sweeps.setups import expanded
 
 
 def test_trials_that_do_not_fit_are_infeasible():
-    found = plan()
-    assert [trial.gpus for trial in found.to_run] == [1, 1]
-    assert set(found.infeasible) == {trial.trial_id for trial in TRIALS if trial.gpus == 4}
+    planned = plan()
+    assert [trial.gpus for trial in planned.to_run] == [1, 1]
+    assert set(planned.infeasible) == {trial.trial_id for trial in TRIALS if trial.gpus == 4}
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_rerun_selects_by_status(status, rerun, again):
 def test_named_trials_run_again_with_any_status():
     mine, other = TRIALS[:2]
     for status in (Status.OK, Status.FAILED, Status.OOM):
-        found = plan(ended(mine, status), ended(other, status), rerun=[mine.trial_id[:8]])
-        assert (found.to_run, set(found.finished), found.named) == ([mine], {other.trial_id}, {mine.trial_id})
-        assert found.again == {mine.trial_id: 1}
+        planned = plan(ended(mine, status), ended(other, status), rerun=[mine.trial_id[:8]])
+        assert (planned.to_run, set(planned.finished), planned.named) == ([mine], {other.trial_id}, {mine.trial_id})
+        assert planned.again == {mine.trial_id: 1}
         for attempt, waits in ((1, {mine.trial_id}), (2, set())):
-            assert found.not_run_again({mine.trial_id: replace(ended(mine, status), attempt=attempt)}) == waits
+            assert planned.not_run_again({mine.trial_id: replace(ended(mine, status), attempt=attempt)}) == waits
 
 
 def test_skipped_and_infeasible_trials_do_not_count_as_rerun():
@@ -72,9 +72,9 @@ def test_records_of_other_trials_do_not_count():
 
 def test_durations_come_from_the_same_cell():
     first, second = (trial for trial in TRIALS if trial.gpus == 1)
-    found = plan(ended(first, wall_s=7200))
-    assert found.durations.expected_s(second) == 7200
-    assert (found.timetable.gpu_hours, found.timetable.unknown, found.timetable.makespan_s) == (2.0, 0, 7200)
+    planned = plan(ended(first, wall_s=7200))
+    assert planned.durations.expected_s(second) == 7200
+    assert (planned.timetable.gpu_hours, planned.timetable.unknown, planned.timetable.makespan_s) == (2.0, 0, 7200)
     assert (plan().timetable.gpu_hours, plan().timetable.unknown, plan().timetable.makespan_s) == (0, 2, None)
 
 
@@ -212,17 +212,17 @@ def test_budget_and_forecast_count_held_gpus(record_of):
 def test_a_finished_base_runs_again_only_for_branches_without_its_checkpoint(tmp_path):
     base, *others = (replace(TRIALS[0], trial_id=f"aaaa{index}", seed=index) for index in range(3))
     branches = [
-        replace(each, config={"trainable": {"branch_base": "aaaa0", "branch_tokens": 8 * index}})
-        for index, each in enumerate(others, 1)
+        replace(trial, config={"trainable": {"branch_base": "aaaa0", "branch_tokens": 8 * index}})
+        for index, trial in enumerate(others, 1)
     ]
     asked = request(results_dir=str(tmp_path))
     ResultsFolder(asked.results_dir).branch_point("aaaa0", 8).mkdir(parents=True)
 
     def runs(*finished, rerun="none"):
-        records = {each.trial_id: ended(each) for each in finished}
+        records = {trial.trial_id: ended(trial) for trial in finished}
         sweep = SimpleNamespace(request=request(asked, rerun=rerun), trials=lambda nodes: [base, *branches])
-        found = Plan.of_sweep(sweep, records, NODES)
-        return sorted(trial.trial_id for trial in found.to_run), sorted(found.again)
+        planned = Plan.of_sweep(sweep, records, NODES)
+        return sorted(trial.trial_id for trial in planned.to_run), sorted(planned.again)
 
     assert runs() == (["aaaa0", "aaaa1", "aaaa2"], [])
     assert runs(base, branches[1]) == (["aaaa1"], [])
