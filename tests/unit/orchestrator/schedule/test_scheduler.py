@@ -18,8 +18,8 @@ PAIR = (Node(name="a", cpus=32, gpus=4), Node(name="b", cpus=32, gpus=4))
 
 
 def gang(name, gpus, *, timing="device", seed=0, cpus=1, types=(), nodes=None):
-    ranks, each = (1, gpus) if gpus < 1 else (int(gpus), 1)
-    held = Gang(ranks=ranks, gpus_per_rank=each, cpus_per_rank=cpus, gpu_types=types, nodes=nodes)
+    ranks, gpus_per_rank = (1, gpus) if gpus < 1 else (int(gpus), 1)
+    held = Gang(ranks=ranks, gpus_per_rank=gpus_per_rank, cpus_per_rank=cpus, gpu_types=types, nodes=nodes)
     return dataclasses.replace(trial(name, "quick", timing=timing), gpus=gpus, gang=held, device="cuda", seed=seed)
 
 
@@ -56,7 +56,7 @@ def test_gang_that_lost_a_node_holds_nothing():
 
 def test_left_s_counts_waiting_and_running_trials():
     scheduler = Scheduler(
-        [cores(name, 1, timing="shared") for name in "abc"], (Node(name="a", cpus=2, gpus=0),), lambda each: 10.0
+        [cores(name, 1, timing="shared") for name in "abc"], (Node(name="a", cpus=2, gpus=0),), lambda trial: 10.0
     )
     assert scheduler.left_s(0.0) == 15.0  # three times 10 s on two cores
     assert len(started(scheduler)) == 2
@@ -97,11 +97,11 @@ def test_reserved_nodes_are_used_until_they_are_needed():
     seconds = {"runs": 100.0, "also": 10.0, "short": 80.0, "long": 150.0}
     trials = [gang("runs", 4), gang("also", 4), *(gang(f"large{n}", 8) for n in range(9))]
     trials += [gang("long", 1), gang("short", 1)]
-    scheduler = Scheduler(trials[:2], EIGHT, lambda each: seconds.get(each.trial_id, 50.0))
+    scheduler = Scheduler(trials[:2], EIGHT, lambda trial: seconds.get(trial.trial_id, 50.0))
     assert started(scheduler) == ["runs", "also"]
     scheduler.ended("also")
-    for each in trials[2:]:
-        scheduler.retry(each)
+    for waiting in trials[2:]:
+        scheduler.retry(waiting)
     assert started(scheduler, now_s=10.0) == ["short"]  # until 90; the long one would keep the large one waiting
     scheduler.ended("short")
     assert started(scheduler, now_s=90.0) == []
@@ -199,10 +199,10 @@ def test_every_trial_runs_once_and_nothing_is_held_twice(sizes, asked):
         (gang(str(n), gpus, timing=timing, seed=seed, nodes=spread), known, takes)
         for n, (gpus, timing, known, takes, seed, spread) in enumerate(asked)
     ]
-    possible = [each for each in given if not why_infeasible(each[0].gang, nodes)]
-    known = {each.trial_id: seconds for each, seconds, _ in possible}
-    takes = {each.trial_id: seconds for each, _, seconds in possible}
-    trials = [each for each, _, _ in possible]
+    possible = [timed_trial for timed_trial in given if not why_infeasible(timed_trial[0].gang, nodes)]
+    known = {trial.trial_id: seconds for trial, seconds, _ in possible}
+    takes = {trial.trial_id: seconds for trial, _, seconds in possible}
+    trials = [trial for trial, _, _ in possible]
     stays = simulate(trials, nodes, lambda t: known[t.trial_id], lambda t: takes[t.trial_id])
     assert sorted(stay.trial.trial_id for stay in stays) == sorted(takes)
     for stay in stays:
@@ -217,24 +217,24 @@ def check_held(stays, nodes):
     for number, node in enumerate(nodes):
         there = [stay.placement for stay in stays if number in stay.placement.nodes]
         held = [held for placement in there for held in placement.held if held.node == number]
-        assert sum(each.cpus for each in held) <= node.cpus * 10_000
+        assert sum(share.cpus for share in held) <= node.cpus * 10_000
         gpus = Counter()
-        for each in held:
-            for gpu, units in each.gpus:
+        for held_share in held:
+            for gpu, units in held_share.gpus:
                 gpus[gpu] += units
         assert all(units <= 10_000 and gpu < node.gpus for gpu, units in gpus.items())
         modes = {placement.shape.timing for placement in there}
         assert len(modes) <= 1 and ("exclusive" not in modes or len(there) == 1)
         for placement in there:
             if placement.shape.timing == "device":
-                mine = {gpu for each in placement.held if each.node == number for gpu, _ in each.gpus}
+                mine = {gpu for share in placement.held if share.node == number for gpu, _ in share.gpus}
                 others = {
                     gpu
                     for o in there
                     if o is not placement
-                    for each in o.held
-                    if each.node == number
-                    for gpu, _ in each.gpus
+                    for share in o.held
+                    if share.node == number
+                    for gpu, _ in share.gpus
                 }
                 assert mine.isdisjoint(others)
 
@@ -242,7 +242,7 @@ def check_held(stays, nodes):
 def test_makespan_is_near_the_lower_bound():
     rng = random.Random(8)
     trials = [gang(str(n), rng.choice([1, 1, 2, 4, 8]), seed=n % 3, cpus=8) for n in range(1000)]
-    takes = {each.trial_id: rng.lognormvariate(0, 1) for each in trials}
+    takes = {trial.trial_id: rng.lognormvariate(0, 1) for trial in trials}
     thought = {key: seconds * rng.uniform(0.7, 1.3) for key, seconds in takes.items()}
     stays = simulate(trials, EIGHT, lambda t: thought[t.trial_id], lambda t: takes[t.trial_id])
     bound_s = lower_bound_s(trials, EIGHT, lambda t: takes[t.trial_id])
@@ -258,8 +258,8 @@ def grid(counts, cells, seeds):
         for seed in range(seeds)
     ]
     rng = random.Random(cells)
-    takes = {each.cell_id: rng.lognormvariate(4, 0.5) / each.gpus**0.5 for each in trials if not each.seed}
-    return trials, lambda each: takes[each.cell_id]
+    takes = {trial.cell_id: rng.lognormvariate(4, 0.5) / trial.gpus**0.5 for trial in trials if not trial.seed}
+    return trials, lambda trial: takes[trial.cell_id]
 
 
 def test_order_on_gpus_turns_around_at_every_seed():
