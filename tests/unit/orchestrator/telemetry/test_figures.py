@@ -88,8 +88,8 @@ def test_energy_equals_values_computed_by_hand(
     columns: dict[str, Any], readings: dict[str, Any], given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     metrics = {"samples_per_s": given["speed"]} if "speed" in given else {}
-    found = figures([seen(gpu(**columns), **readings)], metrics, alone=given.get("alone", True))
-    assert {name: found.get(name) for name in expected} == pytest.approx(expected)
+    telemetry = figures([seen(gpu(**columns), **readings)], metrics, alone=given.get("alone", True))
+    assert {name: telemetry.get(name) for name in expected} == pytest.approx(expected)
 
 
 def test_ranks_add_up_and_the_slowest_clock_counts() -> None:
@@ -97,17 +97,17 @@ def test_ranks_add_up_and_the_slowest_clock_counts() -> None:
         seen(gpu(energy_j=COUNTER, sm_clock_mhz=[1900.0] * 9, throttle_reasons=[0.0] * 9), rank=0),
         seen(gpu(energy_j=COUNTER, sm_clock_mhz=[1700.0] * 9, throttle_reasons=[0, 0, 64, 0, 0, 0, 4, 0, 0]), rank=1),
     ]
-    found = figures(ranks, {"samples_per_s": 400.0}, alone=True)
-    assert found["energy_j"] == pytest.approx(1200) and found["power_w"] == pytest.approx(800)
-    assert found["energy_j_per_sample"] == pytest.approx(2) and found["gpu_util"] == pytest.approx(0.5)
-    assert found["sm_clock_mhz"] == pytest.approx(1700)
-    assert found["throttle_reasons"] == "power cap"  # the thermal one was before the window
+    telemetry = figures(ranks, {"samples_per_s": 400.0}, alone=True)
+    assert telemetry["energy_j"] == pytest.approx(1200) and telemetry["power_w"] == pytest.approx(800)
+    assert telemetry["energy_j_per_sample"] == pytest.approx(2) and telemetry["gpu_util"] == pytest.approx(0.5)
+    assert telemetry["sm_clock_mhz"] == pytest.approx(1700)
+    assert telemetry["throttle_reasons"] == "power cap"  # the thermal one was before the window
 
 
 def test_gpu_util_spread_is_the_range_over_gpus() -> None:
     ranks = [seen({"gpu0": {"gpu_util": [share] * 9, "power_w": POWER}}, rank=i) for i, share in enumerate((0.9, 0.2))]
-    found = figures(ranks, {}, alone=True)
-    assert found["gpu_util"] == pytest.approx(0.55) and found["gpu_util_spread"] == pytest.approx(0.7)
+    telemetry = figures(ranks, {}, alone=True)
+    assert telemetry["gpu_util"] == pytest.approx(0.55) and telemetry["gpu_util_spread"] == pytest.approx(0.7)
     assert "gpu_util_spread" not in figures(ranks[:1], {}, alone=True)
     unseen = seen({"gpu0": {"gpu_util": [math.nan] * 9, "power_w": POWER}}, rank=2)
     assert "gpu_util_spread" not in figures([*ranks, unseen], {}, alone=True)
@@ -119,8 +119,8 @@ def test_cpu_figures_replace_gpu_figures_without_gpus() -> None:
         seen({"cpu": cpu | {"energy_j": COUNTER}}, rank=0, foreign_load={"foreign_cpu": 0.01, "swapped_pages": 0.0}),
         seen({"cpu": cpu}, rank=1, foreign_load={"foreign_cpu": 0.04, "foreign_cpu_by": "cron", "swapped_pages": 0.0}),
     ]
-    found = figures(ranks, {"samples_per_s": 400.0}, alone=True)
-    assert found == {
+    telemetry = figures(ranks, {"samples_per_s": 400.0}, alone=True)
+    assert telemetry == {
         "cpu_util": pytest.approx(1.0),  # two ranks with 2 of the 4 cores each
         "peak_memory_gb": 1.5,
         "foreign_cpu": 0.04,

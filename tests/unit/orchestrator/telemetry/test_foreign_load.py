@@ -33,8 +33,8 @@ def test_own_work_is_not_foreign() -> None:
 def test_a_neighbour_is_named_with_its_share() -> None:
     before = at(0, 100, {10: (1, 20, "rank"), 50: (1, 7, "hog"), 51: (1, 7, "idler")})
     after = at(2, 103, {10: (1, 22, "rank"), 50: (1, 7.9, "hog"), 51: (1, 7.1, "idler")})
-    found = foreign_load(before, after, OURS, 2)
-    assert found["foreign_cpu"] == pytest.approx(0.25) and found["foreign_cpu_by"] == "hog"
+    load = foreign_load(before, after, OURS, 2)
+    assert load["foreign_cpu"] == pytest.approx(0.25) and load["foreign_cpu_by"] == "hog"
 
 
 def test_a_worker_that_ends_is_counted_once() -> None:
@@ -53,8 +53,8 @@ def test_new_and_ended_processes_are_counted() -> None:
 def test_steal_time_is_foreign() -> None:
     before = at(0, 100, {10: (1, 20, "rank"), 50: (1, 0, "cron")})
     after = at(2, 102.5, {10: (1, 22, "rank"), 50: (1, 0.01, "cron")}, steal_s=0.49)
-    found = foreign_load(before, after, OURS, 2)
-    assert found["foreign_cpu"] == pytest.approx(0.125) and "guests" in str(found["foreign_cpu_by"])
+    load = foreign_load(before, after, OURS, 2)
+    assert load["foreign_cpu"] == pytest.approx(0.125) and "guests" in str(load["foreign_cpu_by"])
     busier = at(2, 102.5, {10: (1, 22, "rank"), 50: (1, 0.4, "cron")}, steal_s=0.1)
     assert foreign_load(before, busier, OURS, 2)["foreign_cpu_by"] == "cron"
 
@@ -62,8 +62,8 @@ def test_steal_time_is_foreign() -> None:
 def test_throttling_and_swap_are_counted() -> None:
     before = at(0, 100, {10: (1, 20, "rank")}, throttled=3, swapped_pages=100)
     after = at(2, 102, {10: (1, 22, "rank")}, throttled=5, swapped_pages=1100)
-    found = foreign_load(before, after, OURS, 2)
-    assert (found["throttled_periods"], found["swapped_pages"]) == (2, 1000)
+    load = foreign_load(before, after, OURS, 2)
+    assert (load["throttled_periods"], load["swapped_pages"]) == (2, 1000)
 
 
 def test_joined_ray_is_recognised_by_name() -> None:
@@ -84,10 +84,10 @@ def test_kernel_files_are_parsed(tmp_path: Path) -> None:
         f"cpu 9 9 9\ncpu{own} 100 10 50 999 5 3 2 35 0 0\ncpu4095 900 0 0 0 0 0 0 0 0 0\nintr 5\n"
     )
     (proc / "vmstat").write_text("nr_free_pages 5\npswpin 3\npswpout 4\n")
-    found = census(1.0, proc, group)
-    assert found.busy_s == pytest.approx(2.0) and found.steal_s == pytest.approx(0.35)
-    assert found.processes == {7: Process(parent=1, cpu_s=2.0, name="a (b) c")}
-    assert (found.throttled, found.swapped_pages) == (None, 7)
+    snapshot = census(1.0, proc, group)
+    assert snapshot.busy_s == pytest.approx(2.0) and snapshot.steal_s == pytest.approx(0.35)
+    assert snapshot.processes == {7: Process(parent=1, cpu_s=2.0, name="a (b) c")}
+    assert (snapshot.throttled, snapshot.swapped_pages) == (None, 7)
     (group / "cpu.stat").write_text("usage_usec 5\nnr_periods 9\nnr_throttled 4\nthrottled_usec 100\n")
     assert census(1.0, proc, group).throttled == 4
 
@@ -112,8 +112,8 @@ def test_a_real_neighbour_is_seen() -> None:
         after = census(time.perf_counter())
     finally:
         os.kill(int(started.stdout), signal.SIGKILL)
-    found = foreign_load(before, after, Owners.here(None), 1)
-    assert float(found["foreign_cpu"]) * (after.time_s - before.time_s) > 0.1
+    load = foreign_load(before, after, Owners.here(None), 1)
+    assert float(load["foreign_cpu"]) * (after.time_s - before.time_s) > 0.1
 
 
 def simulated(source: random.Random, foreign: float, *, cores: int = 2, ranks: int = 2, ticks_s: float = 0.01) -> float:

@@ -108,8 +108,8 @@ def test_idle_processes_are_told_from_busy_ones(
 ) -> None:
     gpus = Gpus(1, nvml=Nvml(pids=pids, used=used))
     gpus.neighbours()
-    found = gpus.neighbours()
-    assert (found.busy, None if math.isnan(found.idle) else found.idle) == counts
+    neighbours = gpus.neighbours()
+    assert (neighbours.busy, None if math.isnan(neighbours.idle) else neighbours.idle) == counts
 
 
 def test_first_look_does_not_guess_before_nvml_has_samples() -> None:

@@ -93,8 +93,8 @@ def test_foreign_load_is_counted_over_the_window() -> None:
             stage.phase(sampler, "training", 1)
         stage.phase(sampler, "evaluation", 1)
         stage.phase(sampler, "window", 4)
-    found = sampler.readings().foreign_load
-    assert found["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
+    load = sampler.readings().foreign_load
+    assert load["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
     assert stage.counted == 5  # the second epoch's border, the ends of the second and third, and the window's own two
 
 
@@ -106,8 +106,8 @@ def test_foreign_gpu_processes_are_read_around_the_window(seen: tuple[float, flo
     with watching as sampler:
         stage.phase(sampler, "training", 1)
         stage.phase(sampler, "window", 4)
-    found = sampler.readings().foreign_load
-    assert found.get("foreign_gpu_processes") == told and found["idle_gpu_processes"] == 1
+    load = sampler.readings().foreign_load
+    assert load.get("foreign_gpu_processes") == told and load["idle_gpu_processes"] == 1
 
 
 def test_foreign_load_without_window_covers_later_epochs() -> None:
@@ -196,7 +196,8 @@ ITS_WORKER = "import time; block = bytearray(2**26); print(flush=True); time.sle
 def test_the_memory_of_a_commands_workers_counts() -> None:
     """A child and its child count, although such a trial reports no phases."""
     usage = Usage()
-    usage.children = own = sorted(each.pid for each in psutil.Process().children(recursive=True))  # of other tests
+    # Those of other tests.
+    usage.children = own = sorted(process.pid for process in psutil.Process().children(recursive=True))
     with Sampler(Sampling(hz=20), Watched(rank=0, taps={"cpu": cpu_tap(usage)}, usage=usage)) as sampler:
         column = sampler.readings().series["cpu"]["rss_gb"]
         started = [sys.executable, "-c", WORKER, ITS_WORKER]
@@ -206,10 +207,10 @@ def test_the_memory_of_a_commands_workers_counts() -> None:
                 deadline = time.monotonic() + 60
                 while max(column) - column[0] < 1.5 * 2**26 / 2**30 and time.monotonic() < deadline:
                     time.sleep(0.02)
-                found = set(usage.children) - set(own)
+                workers = set(usage.children) - set(own)
             finally:
                 os.killpg(command.pid, signal.SIGKILL)
-    assert len(found) == 2
+    assert len(workers) == 2
     assert max(column) - column[0] > 1.5 * 2**26 / 2**30
 
 

@@ -25,10 +25,12 @@ QUIET: dict[str, Any] = {
 
 def reasons(**metrics: Any) -> list[str]:
     records = [record_of(1, seed, metrics=QUIET) for seed in (1, 2)]
-    found = judgements_of([record_of(1, 0, metrics=QUIET | metrics), *records])[records[0].trial_id.replace("-1", "-0")]
+    judgement = judgements_of([record_of(1, 0, metrics=QUIET | metrics), *records])[
+        records[0].trial_id.replace("-1", "-0")
+    ]
     short = metrics.keys() & {"window_s", "window_steps"}
-    assert found.fault == (None if not found.reasons else Fault.TOO_SHORT if short else Fault.DISTURBED)
-    return list(found.reasons)
+    assert judgement.fault == (None if not judgement.reasons else Fault.TOO_SHORT if short else Fault.DISTURBED)
+    return list(judgement.reasons)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +97,9 @@ def test_without_a_window_the_training_limits_it(metrics: dict[str, Any], short:
 )
 def test_too_few_workers_come_first(gpus: float, metrics: dict[str, Any], reason: str) -> None:
     record = record_of(gpus, 0, metrics=QUIET | metrics)
-    found = judgements_of([record])[record.trial_id]
-    assert found.fault == (Fault.TOO_FEW_WORKERS if reason else None)
-    assert not reason or found.reasons[0] == reason
+    judgement = judgements_of([record])[record.trial_id]
+    assert judgement.fault == (Fault.TOO_FEW_WORKERS if reason else None)
+    assert not reason or judgement.reasons[0] == reason
 
 
 def test_a_rank_for_each_gpu_has_trained_however_little_load_it_made() -> None:
@@ -132,7 +134,7 @@ def test_only_ok_trials_are_judged() -> None:
 def test_each_device_model_has_its_own_median() -> None:
     slow = {**QUIET, "sm_clock_mhz": 1200, "throttle_reasons": ""}
     records = [record_of(1, 0, metrics=slow, provenance={"device_model": "A100"}), record_of(1, 1, metrics=QUIET)]
-    assert not any(each.fault for each in judgements_of(records).values())
+    assert not any(judgement.fault for judgement in judgements_of(records).values())
 
 
 def test_clock_without_phases_is_ignored() -> None:
@@ -141,13 +143,13 @@ def test_clock_without_phases_is_ignored() -> None:
     records = [
         record_of(1, seed, metrics=unnamed | {"sm_clock_mhz": mhz}) for seed, mhz in enumerate((1004, 1060, 1246))
     ]
-    assert not any(each.fault for each in judgements_of(records).values())
+    assert not any(judgement.fault for judgement in judgements_of(records).values())
 
 
 def test_shared_timings_are_invalid_and_not_disturbed() -> None:
     record = record_of(1, 0, timing="shared", metrics=QUIET | {"foreign_cpu": 0.5})
-    found = judgements_of([record])[record.trial_id]
-    assert "timing shared" in found.reasons[0] and found.fault is Fault.SHARED
+    judgement = judgements_of([record])[record.trial_id]
+    assert "timing shared" in judgement.reasons[0] and judgement.fault is Fault.SHARED
     assert disturbed([record])[record.trial_id] == []
 
 
@@ -162,9 +164,9 @@ def ends(count: int, busy: int, **fields: Any) -> dict[str, TrialRecord]:
 @pytest.mark.parametrize(("share", "again"), [(0.1, 2), (0.0, 0), (0.01, 1), (1.0, 5)])
 def test_at_most_a_share_of_the_trials_is_repeated(share: float, again: int) -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
-    found = to_repeat(ran, ends(20, 5), (), share)
-    assert [each.measures for each in found] == [f"t{n}" for n in range(again)]
-    assert all(each.timing == "exclusive" for each in found)
+    repetitions = to_repeat(ran, ends(20, 5), (), share)
+    assert [repetition.measures for repetition in repetitions] == [f"t{n}" for n in range(again)]
+    assert all(repetition.timing == "exclusive" for repetition in repetitions)
 
 
 def test_timing_that_is_also_short_is_not_repeated() -> None:
@@ -187,7 +189,7 @@ def test_only_ended_trials_are_repeated() -> None:
 def test_earlier_repetitions_count_and_are_not_run_again() -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
     assert to_repeat(ran, ends(20, 5), {"t0", "t9"}, 0.1) == []
-    assert [each.measures for each in to_repeat(ran, ends(20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
+    assert [repetition.measures for repetition in to_repeat(ran, ends(20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
 
 
 def test_row_with_an_earlier_timing_may_be_repeated() -> None:
@@ -200,10 +202,14 @@ def test_repetition_trains_only_for_a_time_to_target() -> None:
     target = {"metric": "val_accuracy", "value": 0.9, "higher_is_better": True}
     short = trial("t0", "quick", timing="device", trainable=settings)
     whole = trial("t1", "quick", timing="device", trainable=settings, report={"target": target})
-    found = to_repeat([short, whole], ends(2, 2), (), 1)
-    assert [(each.measures, each.purpose) for each in found] == [("t0", "window"), ("t1", "repetition")]
-    assert {each.timing for each in found} == {"exclusive"} and not {each.trial_id for each in found} & {"t0", "t1"}
-    assert found[0].config["trainable"]["only_timed"] and found[1].config == whole.config
+    repetitions = to_repeat([short, whole], ends(2, 2), (), 1)
+    assert [(repetition.measures, repetition.purpose) for repetition in repetitions] == [
+        ("t0", "window"),
+        ("t1", "repetition"),
+    ]
+    assert {repetition.timing for repetition in repetitions} == {"exclusive"}
+    assert not {repetition.trial_id for repetition in repetitions} & {"t0", "t1"}
+    assert repetitions[0].config["trainable"]["only_timed"] and repetitions[1].config == whole.config
 
 
 HERE = {"device_model": "H200", "torch": "2.6", "host": "a"}
