@@ -37,8 +37,8 @@ def end(status=Status.OK, attempt=1, **fields):
 def row(*records):
     history = History(records)
     assert history.ends == history.all_ends
-    (found,) = history.ends.values()
-    return found
+    (trial_end,) = history.ends.values()
+    return trial_end
 
 
 def test_rows_and_probes_belong_to_the_fingerprint_they_ran_under():
@@ -96,9 +96,9 @@ def test_a_difference_names_keys_and_both_values():
     ],
 )
 def test_row_adds_up_attempts_since_the_previous_end(records, earlier_s, unknown):
-    found = row(SWEEP, *records)
-    assert (found.earlier_s, found.unknown_attempts) == (earlier_s, unknown)
-    assert "earlier_s" not in found.to_json()
+    trial_end = row(SWEEP, *records)
+    assert (trial_end.earlier_s, trial_end.unknown_attempts) == (earlier_s, unknown)
+    assert "earlier_s" not in trial_end.to_json()
 
 
 def test_failures_of_earlier_drivers_count_until_the_trial_ends():
@@ -134,9 +134,9 @@ def test_requested_rerun_replaces_the_row():
 def test_result_stays_if_the_rerun_was_left_out(left_out):
     oom = end(Status.OOM, note="too large")
     again = end(left_out, wall_s=0.0, note="why")
-    found = row(SWEEP, oom, SWEEP, again, SWEEP, end(left_out, wall_s=0.0))
-    assert (found.status, found.attempt) == (Status.OOM, 1)
-    assert found.note.startswith("too large; ") and found.note.endswith(f": {left_out.value}")
+    trial_end = row(SWEEP, oom, SWEEP, again, SWEEP, end(left_out, wall_s=0.0))
+    assert (trial_end.status, trial_end.attempt) == (Status.OOM, 1)
+    assert trial_end.note.startswith("too large; ") and trial_end.note.endswith(f": {left_out.value}")
     assert row(SWEEP, oom, SWEEP, again).note.endswith(f"{left_out.value}: why")
     assert row(SWEEP, end(Status.FAILED), SWEEP, again).status is left_out
 
@@ -153,10 +153,10 @@ def repetition(status=Status.OK, **fields):
 
 def test_repetition_replaces_the_timing_and_nothing_else():
     ok = end(metrics=FIRST, note="a remark", wall_s=100.0, provenance={"host": "a"})
-    found = row(SWEEP, ok, repetition())
-    assert found.metrics == MERGED and (found.timing, found.provenance) == ("exclusive", {"host": "b"})
-    assert (found.attempt, found.wall_s, found.note) == (1, 100.0, "a remark; re-timed alone")
-    assert row(SWEEP, ok, SWEEP, repetition(), SWEEP) == found
+    trial_end = row(SWEEP, ok, repetition())
+    assert trial_end.metrics == MERGED and (trial_end.timing, trial_end.provenance) == ("exclusive", {"host": "b"})
+    assert (trial_end.attempt, trial_end.wall_s, trial_end.note) == (1, 100.0, "a remark; re-timed alone")
+    assert row(SWEEP, ok, SWEEP, repetition(), SWEEP) == trial_end
     assert row(SWEEP, ok, repetition(purpose="repetition")).metrics == MERGED | {"train_s": 5.0}
 
 
@@ -168,9 +168,9 @@ def test_row_names_times_that_are_still_disturbed():
 
 def test_failed_or_disturbed_repetition_leaves_the_row():
     ok, failed = end(metrics=FIRST), repetition(Status.FAILED, note="no port")
-    found = row(SWEEP, ok, repetition(disturbed="others took 12%"))
-    assert (found.metrics, found.timing) == (FIRST, "device")
-    assert found.note.endswith("disturbed: others took 12%")
+    trial_end = row(SWEEP, ok, repetition(disturbed="others took 12%"))
+    assert (trial_end.metrics, trial_end.timing) == (FIRST, "device")
+    assert trial_end.note.endswith("disturbed: others took 12%")
     assert row(SWEEP, ok, failed).note.endswith("failed: no port")
     assert row(SWEEP, ok, failed, repetition()).note == "re-timed alone"  # the last repetition counts
 
@@ -178,12 +178,13 @@ def test_failed_or_disturbed_repetition_leaves_the_row():
 def test_rerun_with_a_disturbed_timing_keeps_the_earlier_timing():
     before = end(metrics=SECOND, provenance={"host": "b"})
     rerun = end(attempt=2, metrics=FIRST, disturbed="tar took 40%", note="a remark")
-    found = row(SWEEP, before, SWEEP, rerun)
+    trial_end = row(SWEEP, before, SWEEP, rerun)
     kept = MERGED | {"train_s": 5.0}
-    assert (found.metrics, found.provenance, found.attempt) == (kept, {"host": "b"}, 2)
-    assert found.disturbed == "tar took 40%" and found.note.startswith("a remark; ") and "tar took 40%" in found.note
+    assert (trial_end.metrics, trial_end.provenance, trial_end.attempt) == (kept, {"host": "b"}, 2)
+    assert trial_end.disturbed == "tar took 40%"
+    assert trial_end.note.startswith("a remark; ") and "tar took 40%" in trial_end.note
     again = row(SWEEP, before, SWEEP, rerun, repetition(disturbed="all busy"))
-    assert again.metrics == kept and again.note.startswith(found.note) and again.note.endswith("all busy")
+    assert again.metrics == kept and again.note.startswith(trial_end.note) and again.note.endswith("all busy")
     well = row(SWEEP, before, SWEEP, rerun, repetition(metrics={"samples_per_s": 3.0}))
     assert (well.metrics["samples_per_s"], well.note) == (3.0, "a remark; re-timed alone")
     assert well.disturbed == "" and "train_s" not in well.metrics  # that of the first attempt
@@ -222,8 +223,10 @@ def test_sweep_is_unfinished_until_a_driver_has_left_nothing_out():
     def ended_with(missing):
         return Record(kind=Kind.ENDED, value={"missing": missing})
 
-    found = [History(records).is_unfinished for records in ([SWEEP], [SWEEP, ended_with(2)], [SWEEP, ended_with(0)])]
-    assert found == [True, True, False]
+    unfinished = [
+        History(records).is_unfinished for records in ([SWEEP], [SWEEP, ended_with(2)], [SWEEP, ended_with(0)])
+    ]
+    assert unfinished == [True, True, False]
     assert History([SWEEP, ended_with(0), SWEEP]).is_unfinished
 
 
@@ -252,8 +255,8 @@ def test_row_timed_with_another_has_its_speed_and_its_repetitions():
     assert dict(taken.metrics) == source | {"train_s": 5.0, "accuracy": 0.9} and taken.timed_with == ID
     assert needs_repetition(History(records).ends) == {ID}  # not of both
     again = end(trial_id="again", measures=ID, metrics={**source, "samples_per_s": 120.0, "foreign_cpu": 0.0})
-    found = History([*records, again]).ends
-    assert {row.metrics["samples_per_s"] for row in found.values()} == {120.0} and not needs_repetition(found)
+    ends = History([*records, again]).ends
+    assert {row.metrics["samples_per_s"] for row in ends.values()} == {120.0} and not needs_repetition(ends)
     failed = History([*records, started(2), end(Status.FAILED, 2)]).ends[other.trial_id]
     assert "samples_per_s" not in failed.metrics
 
@@ -265,8 +268,8 @@ def test_the_first_trial_of_processes_bears_their_start_also_if_it_failed_or_tim
     again = ended_in("again", "3", measures="a")
     later = [ended_in("f", "3"), ended_in("copy", "1", same_as="a"), ended_in("late", "1", same_as="b")]
     records = [ended_in("a", "1"), ended_in("b", "1"), ended_in("c", "2", status=Status.OOM), ended_in("d", "2")]
-    found = History([SWEEP, *records, ended_in("e", None), ended_in("g", None), again, *later]).ends
-    kept = {trial_id for trial_id, row in found.items() if row.in_kept_processes}
+    ends = History([SWEEP, *records, ended_in("e", None), ended_in("g", None), again, *later]).ends
+    kept = {trial_id for trial_id, row in ends.items() if row.in_kept_processes}
     assert kept == {"b", "d", "f", "late"}
 
 

@@ -40,9 +40,9 @@ def fill(path: Path) -> bytes:
 
 
 def values(path: Path) -> list[Any]:
-    found = replay(path)
-    assert not found.damages
-    return [record.value for record in found.records]
+    replayed = replay(path)
+    assert not replayed.damages
+    return [record.value for record in replayed.records]
 
 
 def test_a_line_is_json_with_a_checksum_of_the_rest(path: Path) -> None:
@@ -66,11 +66,11 @@ def test_history_follows_each_acknowledged_record(path: Path) -> None:
     ]
     with Journal.open(path) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {}})
-        for each in ends:
-            journal.append(Kind.STARTED, {"trial_id": each.trial_id, "attempt": each.attempt})
-            journal.append(Kind.FINISHED, each.to_json())
+        for end in ends:
+            journal.append(Kind.STARTED, {"trial_id": end.trial_id, "attempt": end.attempt})
+            journal.append(Kind.FINISHED, end.to_json())
         assert journal.history.ends == {"a": ends[2], "b": ends[1]}
-        assert [journal.history.of(each).attempt for each in "abc"] == [2, 1, 0]
+        assert [journal.history.of(trial_id).attempt for trial_id in "abc"] == [2, 1, 0]
     with Journal.open(path) as journal:
         assert journal.history.ends == {"a": ends[2], "b": ends[1]}
 
@@ -126,10 +126,10 @@ def test_damage_is_quarantined_and_reported_once(path: Path) -> None:
     lines = fill(path).splitlines(keepends=True)
     path.write_bytes(lines[0] + b"\xff\x00garbage\n" + lines[2] + lines[3][:20])
     with Journal.open(path) as journal:
-        found = [(damage.line, damage.reason.partition(":")[0], len(damage.data)) for damage in journal.damages]
-    assert found == [(2, "corrupt", 9), (4, "torn", 20)]
+        damages = [(damage.line, damage.reason.partition(":")[0], len(damage.data)) for damage in journal.damages]
+    assert damages == [(2, "corrupt", 9), (4, "torn", 20)]
     kept = [json.loads(line) for line in path.with_name("journal.jsonl.quarantine").read_text().splitlines()]
-    assert [(each["line"], each["data"].encode("latin-1")) for each in kept] == [
+    assert [(damage["line"], damage["data"].encode("latin-1")) for damage in kept] == [
         (2, b"\xff\x00garbage"),
         (4, lines[3][:20]),
     ]
@@ -320,8 +320,8 @@ def test_any_values_are_replayed_and_any_garbage_is_damage(values: list[dict[str
     lines = [encode(Kind.SWEEP, value) + b"\n" for value in values]
     where = data.draw(st.integers(0, len(lines)))
     garbage = data.draw(st.binary(min_size=1).filter(lambda raw: raw != b"\n" * len(raw)))
-    found, damages = split(b"".join([*lines[:where], garbage, b"\n", *lines[where:]]))
-    assert [decode(line) for line in found] == [Record(kind=Kind.SWEEP, value=value) for value in values]
+    sound_lines, damages = split(b"".join([*lines[:where], garbage, b"\n", *lines[where:]]))
+    assert [decode(line) for line in sound_lines] == [Record(kind=Kind.SWEEP, value=value) for value in values]
     assert damages
 
 

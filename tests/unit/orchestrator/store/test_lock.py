@@ -77,12 +77,12 @@ def test_removed_lock_file_lets_no_second_driver_in(tmp_path: Path) -> None:
 
 def test_only_one_of_many_drivers_gets_the_lock(tmp_path: Path) -> None:
     drivers = [driver(tmp_path) for _ in range(6)]
-    answers = [first_line(each) for each in drivers]
+    answers = [first_line(process) for process in drivers]
     assert answers.count("mine") == 1
     winner = drivers[answers.index("mine")]
     assert set(answers) == {"mine", f"locked by {winner.pid}"}
-    for each in drivers:
-        end(each)
+    for process in drivers:
+        end(process)
 
 
 @pytest.mark.parametrize(("host", "named"), [(platform.node(), "without a name"), ("elsewhere", "on host elsewhere")])

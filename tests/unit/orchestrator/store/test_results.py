@@ -101,7 +101,7 @@ def test_trials_of_another_configuration_are_counted(folder: ResultsFolder) -> N
         journal.append(Kind.FINISHED, demo.records()[20].to_json())
     results = read_results(folder)
     assert list(results.history.ends) == [demo.records()[20].trial_id]
-    assert any("6 trials of another configuration" in each.what for each in results.problems)
+    assert any("6 trials of another configuration" in problem.what for problem in results.problems)
 
 
 def test_a_journal_without_a_sweep_record_is_used(folder: ResultsFolder) -> None:
