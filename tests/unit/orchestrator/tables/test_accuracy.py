@@ -54,7 +54,9 @@ LOSS = Metric(name="val_loss", higher_is_better=False)
 def test_the_metric_of_choice_replaces_a_missing_test_accuracy(
     metrics: list[dict[str, float]], metric: Metric, text: str
 ) -> None:
-    cells = collect([record_of(1, seed, metrics=each) for seed, each in enumerate(metrics)], scaling="weak")[1]
+    cells = collect(
+        [record_of(1, seed, metrics=seed_metrics) for seed, seed_metrics in enumerate(metrics)], scaling="weak"
+    )[1]
     assert shown_column(cells, metric) == metric.name
     assert [row["none"] for row in table_rows(accuracy_markdown(cells, metric))] == [text]
     assert why_none(cells, Metric(name="perplexity"))
@@ -62,7 +64,9 @@ def test_the_metric_of_choice_replaces_a_missing_test_accuracy(
 
 @pytest.mark.parametrize(("name", "steps"), [("accuracy", (2, 9)), ("val_accuracy", (2, 2))])
 def test_accuracies_after_a_few_steps_are_hidden(name: str, steps: tuple[int, ...]) -> None:
-    records = [record_of(2**i, metrics={name: 0.1 + i / 100, "steps": each}) for i, each in enumerate(steps)]
+    records = [
+        record_of(2**i, metrics={name: 0.1 + i / 100, "steps": step_count}) for i, step_count in enumerate(steps)
+    ]
     cells = collect(records, scaling="weak", reference_batch_size=32)[1]
     assert "10 optimizer steps" in why_none(cells) and "0.1" not in accuracy_markdown(cells)
 

@@ -90,15 +90,15 @@ def test_processes_have_no_cost() -> None:
 
 def test_several_steps_are_grouped_by_what_they_are_worth() -> None:
     rates = {1: 100, 2: 200, 4: 201, 8: 390}
-    found = decided([record_of(g, s, metrics=measured(rates[g], 0.9)) for g in rates for s in range(3)])
-    parts = dict(answers(found))["More GPUs"].split("; ")
+    recommendation = decided([record_of(g, s, metrics=measured(rates[g], 0.9)) for g in rates for s in range(3)])
+    parts = dict(answers(recommendation))["More GPUs"].split("; ")
     # Eight GPUs are recommended, because they are the fastest, and cost more than they gain.
     assert [part.partition(" (")[0] for part in parts] == [
         "2 worth it with 2×32 none",
         "8 fastest but costly",
         "4 not worth it",
     ]
-    assert "2.00×" in parts[0] and found.chosen is not None and found.chosen.values["gpus"] == 8
+    assert "2.00×" in parts[0] and recommendation.chosen is not None and recommendation.chosen.values["gpus"] == 8
 
 
 def test_a_gain_of_another_cell_than_the_chosen_one_names_it() -> None:
@@ -252,8 +252,8 @@ def test_an_accuracy_beyond_the_margin_that_may_be_within_it_shows_both_estimate
     }
     changed = replace(chosen, figures={**chosen.figures, **figures}, p_within_margin=p_within)
     terms = replace(recommendation.terms, report=replace(recommendation.terms.report, margin=0.005))
-    found = Candidates.of(replace(recommendation, terms=terms, shortlist=(changed, *others)))
-    assert texts(found)["difference"][0] == text
+    candidates = Candidates.of(replace(recommendation, terms=terms, shortlist=(changed, *others)))
+    assert texts(candidates)["difference"][0] == text
 
 
 @pytest.mark.parametrize(
@@ -265,8 +265,8 @@ def test_a_choice_below_95_percent_has_a_safe_choice_beside_it(
     recommendation: Recommendation, verdict: str, p_within: float, has_safe: bool, is_named: bool
 ) -> None:
     safe = recommendation.baseline_cell_id if has_safe else None
-    found = replace(recommendation, verdict=verdict, p_within_margin=p_within, safe_cell_id=safe)
-    assert any("the baseline" in sentence for sentence in in_sentences(found).details) is is_named
+    undecided = replace(recommendation, verdict=verdict, p_within_margin=p_within, safe_cell_id=safe)
+    assert any("the baseline" in sentence for sentence in in_sentences(undecided).details) is is_named
 
 
 @pytest.mark.parametrize(
@@ -289,18 +289,18 @@ def test_gpus_are_worth_it_with_a_cell_and_if_its_accuracy_holds(
     assert step.cell is not None
     cell = replace(step.cell, cell_id=cell_id, name="2×64 sqrt", is_costly=is_costly, p_within_margin=p_within)
     judged = replace(step, worth=COSTLY if is_costly else WORTH, cell=cell, if_held=None)
-    found = dict(answers(replace(recommendation, gpu_steps=(judged,))))[step.name]
-    assert found.partition(" (")[0] == text
+    answer = dict(answers(replace(recommendation, gpu_steps=(judged,))))[step.name]
+    assert answer.partition(" (")[0] == text
 
 
 @pytest.mark.parametrize(
     ("start_up_s", "cost"), [(10.0, ["0.0351", "0.0551"]), (1.0, ["0.0351"])]
 )  # two GPUs at 3.60 an hour cost 0.002 a second
 def test_the_cost_with_start_up_stands_beside_the_cost(start_up_s: float, cost: list[str]) -> None:
-    trials = [replace(each, wall_s=6000 / each.metrics["samples_per_s"] + start_up_s) for each in records()]
-    found = decided(trials, price_per_gpu_hour=3.6, currency="EUR", margin=0.01)
-    assert found.chosen is not None and found.chosen.figures["total_cost"].value == pytest.approx(
+    trials = [replace(record, wall_s=6000 / record.metrics["samples_per_s"] + start_up_s) for record in records()]
+    recommendation = decided(trials, price_per_gpu_hour=3.6, currency="EUR", margin=0.01)
+    assert recommendation.chosen is not None and recommendation.chosen.figures["total_cost"].value == pytest.approx(
         0.002 * (6000 / 342 + start_up_s)
     )
-    of_choice = dict(answers(found))["Cost"].partition(";")[0]
+    of_choice = dict(answers(recommendation))["Cost"].partition(";")[0]
     assert [word for word in of_choice.split() if word[0].isdigit()] == cost

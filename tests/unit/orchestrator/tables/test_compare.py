@@ -50,7 +50,7 @@ def test_changed_cells_come_first_with_intervals() -> None:
 def test_the_metric_of_choice_is_compared() -> None:
     def side(worse: float) -> Any:
         losses = [{"samples_per_s": 100.0 + s, "val_loss": 2 + s + worse, "val_accuracy": 0.5} for s in range(3)]
-        return collect([record_of(1, s, metrics=each) for s, each in enumerate(losses)], scaling="weak")
+        return collect([record_of(1, s, metrics=seed_metrics) for s, seed_metrics in enumerate(losses)], scaling="weak")
 
     loss = Metric(name="val_loss", higher_is_better=False)
     told = comparison_markdown(side(0.1), side(0.0), names=("a", "b"), metric=loss)

@@ -19,7 +19,9 @@ WORSE = {8: {8: 0.0, 16: 0.05, 32: 0.01}, 64: {8: 0.0, 16: -0.01, 32: 0.015, 64:
 """{point: {batch: how much worse it is than at 8}}"""
 
 
-def found(worse: dict[int, dict[int, float]] = WORSE, more: Sequence[TrialRecord] = (), **other: Any) -> pd.DataFrame:
+def critical(
+    worse: dict[int, dict[int, float]] = WORSE, more: Sequence[TrialRecord] = (), **other: Any
+) -> pd.DataFrame:
     base = record_of(1, 0, batch=8, axes={POINT: None}, metrics={"val_loss": 1.0, "tokens": 80})
     return branches(*collect([base, *records(worse, **other), *more], scaling="strong"), LOSS, 0.02, 8)
 
@@ -46,7 +48,7 @@ def records(worse: dict[int, dict[int, float]], lr_rule: str = "sqrt", **other: 
 
 
 def test_critical_batch_is_between_shown_within_and_shown_beyond() -> None:
-    rows = found()
+    rows = critical()
     ends = [
         {row["tokens"]: row["global_batch_size"] for row in rows[rows[end]].to_dict("records")}
         for end in ("is_lower_end", "is_upper_end")
@@ -58,24 +60,24 @@ def test_critical_batch_is_between_shown_within_and_shown_beyond() -> None:
 
 
 def test_seeds_are_paired() -> None:
-    [row] = found()[lambda rows: (rows["tokens"] == 64) & (rows["global_batch_size"] == 64)].to_dict("records")
+    [row] = critical()[lambda rows: (rows["tokens"] == 64) & (rows["global_batch_size"] == 64)].to_dict("records")
     assert row["worse_by"] == pytest.approx(0.0315) and row["n_seeds"] == 2  # the seeds' own losses differ by 1
     assert 2 * 0.0015 < row["worse_by_hi"] - row["worse_by"] < 12.706 * 0.0015  # other batches tell of the spread
     assert row["val_loss"] == pytest.approx(3 - 0.64 + 0.5 + 0.0315)
 
 
 def test_table_and_line_tell_what_was_tried() -> None:
-    rows = found()
+    rows = critical()
     table = critical_batch_table(rows, LOSS, 0.02, 8).frame
     assert table["critical batch"].tolist() == ["8 to 16", "32 to 64"]
     assert in_one_line(rows) == "8 to 16 after 8, 32 to 64 after 64 tokens"
-    open_ended = found({8: {8: 0.0, 16: 0.0}})
+    open_ended = critical({8: {8: 0.0, 16: 0.0}})
     assert critical_batch_table(open_ended, LOSS, 0.02, 8).frame["critical batch"].tolist() == ["≥ 16"]
     assert in_one_line(open_ended) == "≥ 16 after 8 tokens"
 
 
 def test_rules_share_the_branches_at_the_reference_batch() -> None:
-    rows = found({64: {8: 0.0, 16: 0.01}}, records({64: {16: 0.05}}, "linear"))
+    rows = critical({64: {8: 0.0, 16: 0.01}}, records({64: {16: 0.05}}, "linear"))
     largest = {row["lr_rule"]: row["global_batch_size"] for row in rows[rows["is_lower_end"]].to_dict("records")}
     assert largest == {"sqrt": 16, "linear": 8}
     assert in_one_line(rows).count("after 64 tokens") == 2
@@ -84,4 +86,4 @@ def test_rules_share_the_branches_at_the_reference_batch() -> None:
 def test_sweeps_without_branches_have_none() -> None:
     frames = collect([record_of(1, 0, metrics={"val_loss": 1.0})], scaling="strong")
     assert branches(*frames, LOSS, 0.02, 8).empty
-    assert found(status=Status.FAILED).empty
+    assert critical(status=Status.FAILED).empty

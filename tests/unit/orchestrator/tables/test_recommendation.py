@@ -35,8 +35,8 @@ from tests.unit.orchestrator.records import record_of
 Golden = Callable[[str, str], None]
 
 
-def as_json(found: Recommendation) -> dict[str, Any]:
-    return dict(json.loads(recommendation_json(found, "demo")))
+def as_json(recommendation: Recommendation) -> dict[str, Any]:
+    return dict(json.loads(recommendation_json(recommendation, "demo")))
 
 
 @pytest.fixture
@@ -78,10 +78,15 @@ def test_golden_recommendation(name: str, records: list[TrialRecord], golden: Go
 
 
 def test_golden_without_an_objective(records: list[TrialRecord], golden: Golden) -> None:
-    claims = [Claim.of({"sentence": each, "expression": each}) for each in ("gpus(gpus=2) > 1.5", "accuracy() > 2")]
+    claims = [
+        Claim.of({"sentence": sentence, "expression": sentence})
+        for sentence in ("gpus(gpus=2) > 1.5", "accuracy() > 2")
+    ]
     frames = collect(records, scaling="weak", reference_batch_size=32)
-    found = decide(*frames, Terms(report=ReportSection(objective=NO_OBJECTIVE), axes=AXES), verdicts(claims, *frames))
-    golden("recommendation/without_objective.md", recommendation_markdown(found, "demo"))
+    recommendation = decide(
+        *frames, Terms(report=ReportSection(objective=NO_OBJECTIVE), axes=AXES), verdicts(claims, *frames)
+    )
+    golden("recommendation/without_objective.md", recommendation_markdown(recommendation, "demo"))
 
 
 def test_golden_rare_sentences(golden: Golden) -> None:
@@ -140,7 +145,7 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         remark("baseline_not_timed", name="1×32 none"),
         remark("within_by_pooling", metric=loss, margin=0.01),
         remark("no_reference", metric=loss),
-        *(remark("poor_reference", **poor, **each) for each in references),
+        *(remark("poor_reference", **poor, **reference) for reference in references),
         remark("wider_margin", **above, **accuracy | {"metric": loss}, lets_in=0.012),
         remark("launch_bound", share=0.4),
         remark("indistinguishable", seeds=30, names=["1×32 none", "2×32 none"]),
@@ -151,7 +156,7 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         remark("short_work", share=0.5),
         *(remark("straggler", of_baseline=of_baseline, stragglers=1, timed=2, n=3) for of_baseline in (False, True)),
     ]
-    golden("recommendation/rare.txt", "".join(f"{each.code}: {sentence(each)}\n" for each in remarks))
+    golden("recommendation/rare.txt", "".join(f"{remark.code}: {sentence(remark)}\n" for remark in remarks))
 
 
 def test_every_remark_has_a_sentence() -> None:
@@ -167,12 +172,12 @@ def test_every_remark_has_a_sentence() -> None:
 
 
 def test_the_chosen_cell_has_its_figures(records: list[TrialRecord]) -> None:
-    found = as_json(decided(records, price_per_gpu_hour=3.0))
-    chosen = found["recommended"]
-    assert (found["version"], found["sweep"], found["provisional"]) == (3, "demo", False)
-    assert set(found["objective"]) == {"name", "measure"} and found["objective"]["name"] == "time"
-    assert "fixed budget" in found["objective"]["measure"]
-    assert found["margin"] == {"val_accuracy": 0.01, "tie": 0.02}
+    document = as_json(decided(records, price_per_gpu_hour=3.0))
+    chosen = document["recommended"]
+    assert (document["version"], document["sweep"], document["provisional"]) == (3, "demo", False)
+    assert set(document["objective"]) == {"name", "measure"} and document["objective"]["name"] == "time"
+    assert "fixed budget" in document["objective"]["measure"]
+    assert document["margin"] == {"val_accuracy": 0.01, "tie": 0.02}
     assert chosen["axes"] == {"gpus": 2, "device_batch_size": 32, "lr_rule": "none"}
     assert (chosen["values"]["global_batch_size"], chosen["values"]["lr"]) == (64, 0.1)
     of = chosen["figures"]
@@ -186,7 +191,7 @@ def test_the_chosen_cell_has_its_figures(records: list[TrialRecord]) -> None:
     assert of["speedup"]["value"] == pytest.approx(2) == of["gpu_speedup"]["value"]
     assert of["accuracy"]["value"] == pytest.approx(0.9) and of["val_accuracy"]["value"] == pytest.approx(0.91)
     assert of["val_accuracy_difference"]["value"] == pytest.approx(0)
-    assert chosen["baseline_cell_id"] == found["baseline"]["cell_id"] == "1-32-none"
+    assert chosen["baseline_cell_id"] == document["baseline"]["cell_id"] == "1-32-none"
 
 
 def test_json_has_the_speedup_of_the_sentence_and_hours_without_a_price() -> None:
@@ -222,7 +227,7 @@ def test_cells_and_gpu_counts_that_are_not_chosen_have_a_reason(records: list[Tr
     (other,) = content["alternatives"]
     assert (other["cell_id"], other["on_front"]) == ("3-32-none", True)
     why = {cell.cell_id: cell.why_not for cell in made.shortlist}
-    assert {key: each and each.code for key, each in why.items()} == {
+    assert {key: remark and remark.code for key, remark in why.items()} == {
         "2-32-none": None,
         "1-32-none": "above_chosen",
         "3-32-none": "accuracy_too_low",
@@ -243,20 +248,20 @@ def test_markdown_has_the_lead_and_json_everything(records: list[TrialRecord]) -
     unsure = [record_of(1, s, lr_rule="sqrt", metrics={**slow, "val_accuracy": 0.89 + s / 50}) for s in range(2)]
     for given, terms in ((records, {}), ([*records, *unsure], {"margin": 0.06}), (unsure[:1], {})):
         recommendation = decided(given, **terms)
-        text, found = recommendation_markdown(recommendation, "demo"), as_json(recommendation)
-        assert f"**{found['verdict'].upper()}: {in_sentences(recommendation).lead}**" in text
-        assert found["recommended"]["name"] in found["sentence"]
-        assert all(warning in found["sentence"] for warning in found["warnings"])
-        assert bool(found["warnings"]) is found["provisional"]
-        assert all(command in text for command in found["undecided"]["commands"])
+        text, document = recommendation_markdown(recommendation, "demo"), as_json(recommendation)
+        assert f"**{document['verdict'].upper()}: {in_sentences(recommendation).lead}**" in text
+        assert document["recommended"]["name"] in document["sentence"]
+        assert all(warning in document["sentence"] for warning in document["warnings"])
+        assert bool(document["warnings"]) is document["provisional"]
+        assert all(command in text for command in document["undecided"]["commands"])
 
 
 @pytest.mark.parametrize("count", [2, 10])
 def test_the_recommendation_has_at_most_150_words(count: int) -> None:
     records = swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902})
     records += [
-        replace(each, trial_id=f"{each.trial_id}-{n}", cell_id=f"{each.cell_id}-{n}", lr_rule=f"rule{n}")
-        for each in records
+        replace(record, trial_id=f"{record.trial_id}-{n}", cell_id=f"{record.cell_id}-{n}", lr_rule=f"rule{n}")
+        for record in records
         for n in range(count)
     ]
     text = recommendation_markdown(decided(records, target=target(0.99)), "demo")
@@ -269,17 +274,17 @@ def test_without_a_valid_timing_json_recommends_nothing(records: list[TrialRecor
         trials.assign(timing_valid=False, timing_fault="too_short"),
         cells.assign(timing_valid=False, timing_fault="too_short", note="too short"),
     )
-    found = as_json(decide(*untimed, Terms(axes={"gpus": "gpus"})))
-    assert found["recommended"] is None and found["provisional"] and "too short" in found["sentence"]
-    assert {each["timing_valid"] for each in [found["baseline"], *found["alternatives"]]} == {False}
+    document = as_json(decide(*untimed, Terms(axes={"gpus": "gpus"})))
+    assert document["recommended"] is None and document["provisional"] and "too short" in document["sentence"]
+    assert {cell["timing_valid"] for cell in [document["baseline"], *document["alternatives"]]} == {False}
 
 
 @pytest.mark.parametrize("objective", ["energy", NO_OBJECTIVE])
 def test_no_recommendation_is_null_with_a_sentence(objective: str) -> None:
     record = record_of(metrics={"samples_per_s": 100, "samples": 6000})
-    found = as_json(decided([record], objective=objective))
-    assert found["recommended"] is None and found["probability"]["best"] is None
-    assert found["sentence"] and found["alternatives"] == []
+    document = as_json(decided([record], objective=objective))
+    assert document["recommended"] is None and document["probability"]["best"] is None
+    assert document["sentence"] and document["alternatives"] == []
 
 
 def test_axes_have_the_values_of_the_sweep() -> None:
@@ -298,11 +303,18 @@ def test_every_key_is_documented(records: list[TrialRecord]) -> None:
     meanings = files.load((Path(__file__).parents[4] / "docs/recommendation.yaml").read_text())
     page = str(meanings)
     documented = {key for names in meanings["the file"] for key in names.split(", ")}
-    found = as_json(decided(records))
-    chosen = found["recommended"]
-    sections = (found, found["undecided"], found["behind_best"], found["objective"], chosen, chosen["values"])
+    document = as_json(decided(records))
+    chosen = document["recommended"]
+    sections = (
+        document,
+        document["undecided"],
+        document["behind_best"],
+        document["objective"],
+        chosen,
+        chosen["values"],
+    )
     keys = {key for section in (*sections, chosen["figures"]) for key in section}
-    assert set(found) == documented
+    assert set(document) == documented
     assert [key for key in keys if not re.search(rf"\b{key}\b", page)] == []
 
 
@@ -314,9 +326,9 @@ FOUND = Recommendation(terms=Terms(), measure="time", cell_id="a", headline=rema
     [(0.0, 0.0, ["95%"]), (0.031, 0.031, ["95%", "4%"]), (40.0, None, []), (math.nan, None, None)],
 )
 def test_only_a_useful_bound_is_reported(behind: float, at_most: float | None, figures: list[str] | None) -> None:
-    found = replace(FOUND, behind=behind)
-    assert as_json(found)["behind_best"] == {"at_most": at_most, "probability": 0.95}
-    words = in_sentences(found).behind.split()
+    recommendation = replace(FOUND, behind=behind)
+    assert as_json(recommendation)["behind_best"] == {"at_most": at_most, "probability": 0.95}
+    words = in_sentences(recommendation).behind.split()
     assert ([word for word in words if "%" in word] == figures) if words else figures is None
 
 
@@ -355,7 +367,7 @@ def any_record(chance: random.Random) -> TrialRecord:
 @pytest.mark.parametrize("seed", range(4))
 def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
     chance = random.Random(seed)
-    records = {each.trial_id: each for each in (any_record(chance) for _ in range(chance.choice([1, 2, 8, 40])))}
+    records = {record.trial_id: record for record in (any_record(chance) for _ in range(chance.choice([1, 2, 8, 40])))}
     price = chance.choice([None, 2.0])
     frames = collect(list(records.values()), scaling=chance.choice(["weak", "strong"]), reference_batch_size=32)
     goal = chance.choice([None, target(0.9)])
@@ -364,7 +376,7 @@ def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
         target=goal,
         axes=AXES | axis_columns(list(records.values())),
     )
-    found = decide(*frames, terms)
-    assert recommendation_markdown(found, "demo").startswith(f"# {in_sentences(found).title}: demo")
-    assert as_json(found)["sentence"] == in_sentences(found).sentence
+    recommendation = decide(*frames, terms)
+    assert recommendation_markdown(recommendation, "demo").startswith(f"# {in_sentences(recommendation).title}: demo")
+    assert as_json(recommendation)["sentence"] == in_sentences(recommendation).sentence
     assert scaling(*frames).text.startswith("# Scaling")

@@ -93,10 +93,10 @@ def test_cells_timed_by_one_process_are_counted(processes: tuple[str, str], cell
 def test_launch_bound_steps_are_counted(
     waits_s: tuple[float, ...], other: dict[str, Any], told: tuple[str, ...]
 ) -> None:
-    measured = [{"samples_per_s": 100.0, "step_s": 0.01, "step_host_s": each} for each in waits_s]
-    records = [record_of(gpus, metrics=each, **other) for gpus, each in enumerate(measured, start=1)]
+    measured = [{"samples_per_s": 100.0, "step_s": 0.01, "step_host_s": wait} for wait in waits_s]
+    records = [record_of(gpus, metrics=cell_metrics, **other) for gpus, cell_metrics in enumerate(measured, start=1)]
     text = speedup_markdown(collect(records, scaling="weak")[1])
-    assert all(each in text for each in told) and ("trainable.cuda_graph=on" in text) == bool(told)
+    assert all(phrase in text for phrase in told) and ("trainable.cuda_graph=on" in text) == bool(told)
 
 
 @pytest.mark.parametrize(("host", "told"), [("vm", False), ("other", True)])

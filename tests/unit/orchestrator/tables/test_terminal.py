@@ -29,9 +29,9 @@ TRAINED = {"config": {"trainable": LOOP, "model": {"name": "small_cnn"}, "data":
 
 
 def ended(records: list[TrialRecord], terms: Any = None, **fields: Any) -> SweepEnd:
-    trials, cells, found = decided_with_frames(records, **(terms or {}))
+    trials, cells, recommendation = decided_with_frames(records, **(terms or {}))
     given = {"folder": ResultsFolder(Path("results/demo")), "has_page": True, "took_s": 349.0, "fingerprint": TRAINED}
-    return SweepEnd(recommendation=found, trials=trials, cells=cells, **given | fields)
+    return SweepEnd(recommendation=recommendation, trials=trials, cells=cells, **given | fields)
 
 
 def rows(end: SweepEnd, width: int = 120) -> list[str]:
@@ -99,8 +99,8 @@ def test_the_verdict_is_in_the_headline_and_the_last_line() -> None:
     for speeds, verdict in (({1: 100, 2: 190}, CLEAR), ({1: 50, 2: 100, 4: 101}, TIED)):
         end = ended(swayed(speeds, dict.fromkeys(speeds, 0.9)))
         assert end.recommendation.verdict == verdict
-        found = rows(end)
-        assert found[1].startswith(f" {verdict.upper()}  Use ") and found[-1].startswith(f" {verdict.upper()}  ")
+        lines = rows(end)
+        assert lines[1].startswith(f" {verdict.upper()}  Use ") and lines[-1].startswith(f" {verdict.upper()}  ")
 
 
 def test_a_tie_names_a_likelier_rival_and_what_decided() -> None:
@@ -165,7 +165,7 @@ def test_only_terminals_get_colours() -> None:
 
 def test_hostile_strings_neither_colour_nor_move_the_cursor() -> None:
     evil = "[bold red]x[/] \x1b[2J\x07"
-    records = [replace(each, lr_rule=f"{each.lr_rule} {evil}") for each in on_cpu()]
+    records = [replace(record, lr_rule=f"{record.lr_rule} {evil}") for record in on_cpu()]
     file = io.StringIO()
     show(ended(records, problems=[Problem(label="Failed", what=evil)]), Console(file=file, width=120))
     text = file.getvalue()
@@ -174,5 +174,7 @@ def test_hostile_strings_neither_colour_nor_move_the_cursor() -> None:
 
 @pytest.mark.timeout(60)
 def test_label_of_any_length_is_wrapped_in_time() -> None:
-    records = [replace(each, lr_rule="x" * 100_000 if each.lr_rule == "none" else each.lr_rule) for each in on_cpu()]
+    records = [
+        replace(record, lr_rule="x" * 100_000 if record.lr_rule == "none" else record.lr_rule) for record in on_cpu()
+    ]
     assert "x" * 40 in "\n".join(rows(ended(records)))
