@@ -22,8 +22,8 @@ def test_without_limits_nothing_is_overdue() -> None:
 def test_a_trial_may_take_its_time_limit_and_no_longer() -> None:
     timed = watch(time_limit_s=10)
     assert timed.overdue(109.9) is None
-    found = timed.overdue(110)
-    assert found and (found.cause, found.rank) == (Cause.TIME_LIMIT, 0)
+    rank_exit = timed.overdue(110)
+    assert rank_exit and (rank_exit.cause, rank_exit.rank) == (Cause.TIME_LIMIT, 0)
 
 
 def test_the_rank_that_stopped_first_is_at_the_root() -> None:
@@ -34,8 +34,8 @@ def test_the_rank_that_stopped_first_is_at_the_root() -> None:
         hung.heard({0: 2, 1: 1}, now)
         assert hung.overdue(now) is None
     hung.heard({0: 2, 1: 1}, 111)
-    found = hung.overdue(111)
-    assert found and (found.cause, found.rank) == (Cause.HANG, 1) and found.note.startswith("hangs")
+    rank_exit = hung.overdue(111)
+    assert rank_exit and (rank_exit.cause, rank_exit.rank) == (Cause.HANG, 1) and rank_exit.note.startswith("hangs")
 
 
 def test_a_rank_that_does_not_answer_is_at_the_root() -> None:
@@ -43,8 +43,8 @@ def test_a_rank_that_does_not_answer_is_at_the_root() -> None:
     hung.heard({0: 1, 1: 1}, 105)
     for now in range(106, 116):
         hung.heard({0: 1}, now)
-    found = hung.overdue(116)
-    assert found and found.rank == 1 and found.note.startswith("does not answer")
+    rank_exit = hung.overdue(116)
+    assert rank_exit and rank_exit.rank == 1 and rank_exit.note.startswith("does not answer")
 
 
 def test_a_process_may_take_its_time_to_start() -> None:
@@ -52,8 +52,8 @@ def test_a_process_may_take_its_time_to_start() -> None:
     starting.heard({0: 0}, 101)
     starting.heard({0: 1}, 150)
     assert starting.overdue(159) is None
-    found = starting.overdue(160)
-    assert found and found.rank == 1 and found.note.startswith("does not answer")
+    rank_exit = starting.overdue(160)
+    assert rank_exit and rank_exit.rank == 1 and rank_exit.note.startswith("does not answer")
 
 
 def test_a_rank_that_has_ended_need_not_move() -> None:

@@ -139,8 +139,8 @@ def test_wait_s_only_lengthens_the_wait():
 
 def test_requested_gpus_are_waited_for_if_wait_s_allows():
     clock = Clock()
-    found = wait(clock, lambda: [WORKER, GPU] if clock.now_s >= 110 else [WORKER], wait_s=60.0, device="cuda")
-    assert found == [WORKER, GPU] and clock.now_s == 110.0
+    nodes = wait(clock, lambda: [WORKER, GPU] if clock.now_s >= 110 else [WORKER], wait_s=60.0, device="cuda")
+    assert nodes == [WORKER, GPU] and clock.now_s == 110.0
     clock = Clock()
     assert wait(clock, lambda: [WORKER], wait_s=60.0, device="cuda") == [WORKER] and clock.now_s == 160.0
     for wait_s, device in ((0.0, "cuda"), (60.0, "auto"), (60.0, "cpu")):

@@ -20,11 +20,11 @@ def ended() -> None:
 
 
 def test_a_node_has_fewer_gpus() -> None:
-    found = Quarantine()
-    found.add(["a/1", "a/1", "b/0"])
+    quarantine = Quarantine()
+    quarantine.add(["a/1", "a/1", "b/0"])
     nodes = (Node(name="x", cpus=8, gpus=4, node_id="a"), Node(name="y", cpus=8, gpus=1, node_id="b"))
-    assert [node.gpus for node in found.without(nodes)] == [3, 0]
-    assert found.node_ids == {"a", "b"}
+    assert [node.gpus for node in quarantine.without(nodes)] == [3, 0]
+    assert quarantine.node_ids == {"a", "b"}
 
 
 def test_healthy_gpus_are_those_that_ray_gave(tmp_path: Path) -> None:

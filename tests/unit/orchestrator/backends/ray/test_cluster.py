@@ -19,8 +19,8 @@ def test_only_own_code_is_shipped(tmp_path: Path) -> None:
         *(".env", ".git/hook.py", "data/labels.py", "results/x.py", "outputs/x.py", "table.csv", ".secret.py"),
         *("venv/pyvenv.cfg", "venv/lib/torch.py", "package/__pycache__/loader.py"),
     )
-    found = {str(file.relative_to(here)) for file in python_files(here)}
-    assert found == {"mine.py", "package/data/loader.py"}
+    shipped = {str(file.relative_to(here)) for file in python_files(here)}
+    assert shipped == {"mine.py", "package/data/loader.py"}
 
 
 def test_own_packages_are_shipped(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def of_tune(name, budget, **changes):
 
 def judged(early_stop, climber, accuracies):
     """Return after each epoch of a hundred samples whether to stop the trial."""
-    rows = [{"epoch": n, "samples": 100 * n, "val_accuracy": each} for n, each in enumerate(accuracies, 1)]
+    rows = [{"epoch": n, "samples": 100 * n, "val_accuracy": accuracy} for n, accuracy in enumerate(accuracies, 1)]
     return [bool(early_stop.reason_to_stop(climber, [row])) for row in rows]
 
 

@@ -53,8 +53,8 @@ CALLED = {
 
 @pytest.mark.parametrize("name", CALLED)
 def test_signature_of_private_name(name: str) -> None:
-    found = inspect.signature(resolve_name(name)).parameters
-    assert set(CALLED[name]) <= set(found)
+    parameters = inspect.signature(resolve_name(name)).parameters
+    assert set(CALLED[name]) <= set(parameters)
 
 
 @pytest.mark.parametrize(

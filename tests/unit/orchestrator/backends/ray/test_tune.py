@@ -175,10 +175,10 @@ def queue(alive: list[Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def _lost(alive: list[Node], queue: QueueSearch) -> SimpleNamespace:
     """The other node is lost; what was given, by whether it was to begin there."""
     given = [queue.next_trial(), queue.next_trial()]
-    there = {each.trial_id: start.nodes[0] for each, start in queue._given}
+    there = {trial.trial_id: start.nodes[0] for trial, start in queue._given}
     alive.remove(B_queue)
-    here = next(each for each in given if there[each.trial_id] == A_queue)
-    return SimpleNamespace(here=here, lost=next(each for each in given if each is not here))
+    here = next(trial for trial in given if there[trial.trial_id] == A_queue)
+    return SimpleNamespace(here=here, lost=next(trial for trial in given if trial is not here))
 
 
 def test_supervisor_learns_which_process_drives_it(queue: QueueSearch, monkeypatch: pytest.MonkeyPatch) -> None:
