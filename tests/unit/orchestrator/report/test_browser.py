@@ -163,7 +163,7 @@ def test_a_filter_applies_to_tables_and_charts(opened) -> None:
     choose = "const menu = document.querySelector('select[data-field=\"axis:gpus\"]'); menu.value = arguments[0];"
     choose += "menu.dispatchEvent(new Event('change'))"
     ask(opened, choose, "2")
-    assert {each.partition("×")[0] for each in column(opened, "cell")} == {"2"}
+    assert {label.partition("×")[0] for label in column(opened, "cell")} == {"2"}
     assert ask(opened, "return document.getElementById('count').textContent").startswith("9 of 36")
     wait_for(opened, f"{ROWS}.length === 9")
     ask(opened, choose, "")

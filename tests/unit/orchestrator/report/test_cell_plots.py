@@ -33,10 +33,10 @@ def test_front_cells_are_beaten_by_no_cell(sweep: tuple[pd.DataFrame, list[dict]
     timed = [row for row in sweep[1] if row["timing"] and row["deciding_s"] == row["deciding_s"]]
     for row in timed:
         beaten = any(
-            each["deciding_s"] <= row["deciding_s"]
-            and each["metric"] >= row["metric"]
-            and (each["deciding_s"], each["metric"]) != (row["deciding_s"], row["metric"])
-            for each in timed
+            other["deciding_s"] <= row["deciding_s"]
+            and other["metric"] >= row["metric"]
+            and (other["deciding_s"], other["metric"]) != (row["deciding_s"], row["metric"])
+            for other in timed
         )
         assert row["on_front"] is not beaten, row["cell"]
 
@@ -48,13 +48,13 @@ def test_rows_have_the_declared_fields_and_axes(sweep: tuple[pd.DataFrame, list[
 
 def test_rows_have_the_times_of_the_recommendation() -> None:
     trials, cells = collect(demo.records(), scaling="weak", reference_batch_size=32)
-    found = decide(trials, cells, Terms())
-    rows = {row["cell"]: row for row in cell_rows(with_times(cells, trials), found)}
-    for setting in found.shortlist:
+    recommendation = decide(trials, cells, Terms())
+    rows = {row["cell"]: row for row in cell_rows(with_times(cells, trials), recommendation)}
+    for setting in recommendation.shortlist:
         assert rows[setting.name]["deciding_s"] == pytest.approx(setting.figures["time"].value)
-    assert rows[found.name]["role"] == "chosen" and rows[found.name]["panel_order"] == 0
-    drawn = texts(trade_off(cells, pd.DataFrame(list(rows.values())), found), list(rows.values()))
-    assert found.name in drawn and {"none", "linear", "sqrt"} <= set(drawn)
+    assert rows[recommendation.name]["role"] == "chosen" and rows[recommendation.name]["panel_order"] == 0
+    drawn = texts(trade_off(cells, pd.DataFrame(list(rows.values())), recommendation), list(rows.values()))
+    assert recommendation.name in drawn and {"none", "linear", "sqrt"} <= set(drawn)
 
 
 def test_speed_ups_are_divided_by_axes_that_change_the_speed_alone(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
@@ -95,9 +95,9 @@ def test_cells_out_of_the_competition_are_drawn_on_the_edges() -> None:
         for batch, (time_s, accuracy) in known.items()
     ]
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
-    found = decide(trials, cells, Terms())
-    rows = pd.DataFrame(cell_rows(with_times(cells, trials), found))
-    spec = trade_off(cells, rows, found).spec
+    recommendation = decide(trials, cells, Terms())
+    rows = pd.DataFrame(cell_rows(with_times(cells, trials), recommendation))
+    spec = trade_off(cells, rows, recommendation).spec
     assert spec is not None
     places = spec["layer"][-1]["encoding"]
     (first, last), (low, high) = (places[axis]["scale"]["domain"] for axis in ("x", "y"))
@@ -141,7 +141,7 @@ def test_the_metric_that_decides_is_drawn_else_test_accuracy() -> None:
 
 def test_hostile_texts_are_drawn_as_text() -> None:
     cells, rows = made(demo.records(sweep=demo.EVIL, evil=demo.EVIL))
-    assert any("<script>alert('x')</script>" in each for each in texts(speedup(cells), rows))
+    assert any("<script>alert('x')</script>" in text for text in texts(speedup(cells), rows))
     for plot in cell_plots(cells, rows, demo.NOT_MADE):
         assert "alert" not in str(plot.spec)
 
@@ -152,7 +152,7 @@ def test_a_metric_that_is_better_when_lower_turns_the_front() -> None:
         record_of(1, batch=b, metrics=TIMED | {"train_s": b, "samples": None, "val_loss": losses[b]}) for b in losses
     ]
     trials, cells = collect(records, scaling="weak", metric=Metric.named("val_loss"))
-    found = replace(demo.RECOMMENDATION, terms=Terms(metric=Metric.named("val_loss")))
-    rows = cell_rows(with_times(cells, trials), found)
+    recommendation = replace(demo.RECOMMENDATION, terms=Terms(metric=Metric.named("val_loss")))
+    rows = cell_rows(with_times(cells, trials), recommendation)
     assert [row["cell"] for row in rows if row["on_front"]] == ["1×32 none", "1×64 none"]
-    assert "validation loss" in texts(trade_off(cells, pd.DataFrame(rows), found), rows)
+    assert "validation loss" in texts(trade_off(cells, pd.DataFrame(rows), recommendation), rows)

@@ -35,11 +35,11 @@ def test_named_cells_are_chosen_first_and_others_evenly() -> None:
     trials = pd.DataFrame(
         {"trial_id": [f"{name}-0" for name in names], "cell_id": names, "status": ["ok"] * 39 + ["oom"]}
     )
-    found = chosen_trials(pd.DataFrame({"cell_id": names}), trials, ["c7", "c7", "of another sweep", "c39"])
-    drawn = [int(cell.removeprefix("c")) for _, cell in found]
+    drawn_trials = chosen_trials(pd.DataFrame({"cell_id": names}), trials, ["c7", "c7", "of another sweep", "c39"])
+    drawn = [int(cell.removeprefix("c")) for _, cell in drawn_trials]
     assert len(drawn) == MOST_SAMPLED and drawn == sorted(drawn)
     assert {0, 7} <= set(drawn) and 39 not in drawn and max(drawn) > 30
-    assert found[0] == ("c0-0", "c0")
+    assert drawn_trials[0] == ("c0-0", "c0")
 
 
 def test_each_device_has_a_line_and_named_cells_are_first(cells: pd.DataFrame) -> None:
@@ -69,11 +69,11 @@ def test_samples_are_thinned_out_to_means(results_folder: ResultsFolder) -> None
     times = [float(second) for second in range(1001)]
     rows = {"rank": [0] * 1001, "device": ["gpu0"] * 1001, "time_s": times, "gpu_util": times, "other": times}
     pd.DataFrame(rows).to_parquet(results_folder.telemetry("a"))
-    (found,), unsound = samples(results_folder, [("a", "cell"), ("never-sampled", "other")])
-    assert unsound == [] and found.cell_id == "cell"
-    assert len(found.frame) == MOST_POINTS and "other" not in found.frame
-    assert found.frame["gpu_util"].iloc[0] == 4.5  # the mean of 0 to 9
-    assert found.frame["gpu_util"].iloc[-1] == 995.0  # of 990 to 1000
+    (sampled,), unsound = samples(results_folder, [("a", "cell"), ("never-sampled", "other")])
+    assert unsound == [] and sampled.cell_id == "cell"
+    assert len(sampled.frame) == MOST_POINTS and "other" not in sampled.frame
+    assert sampled.frame["gpu_util"].iloc[0] == 4.5  # the mean of 0 to 9
+    assert sampled.frame["gpu_util"].iloc[-1] == 995.0  # of 990 to 1000
 
 
 def test_a_long_curve_keeps_its_first_and_last_epoch() -> None:
@@ -89,7 +89,7 @@ def test_a_long_curve_keeps_its_first_and_last_epoch() -> None:
 def test_few_curves_share_a_panel(counts: tuple[int, ...], panels: int, lines: int) -> None:
     records = [record_of(gpus, seed, metrics={"samples_per_s": 1.0}) for gpus in counts for seed in (0, 1)]
     trials, cells = collect(records, scaling="weak")
-    rows = [{"trial_id": each.trial_id, "epoch": epoch, "loss": 1 / epoch} for each in records for epoch in (1, 2)]
+    rows = [{"trial_id": record.trial_id, "epoch": epoch, "loss": 1 / epoch} for record in records for epoch in (1, 2)]
     drawn = loss(cells, trials, pd.DataFrame(rows), []).rows or ()
     seen = {(row["panel"], row["line"]) for row in drawn}
     assert (len({panel for panel, _ in seen}), len(seen)) == (panels, panels * lines)
@@ -99,7 +99,7 @@ def test_few_curves_share_a_panel(counts: tuple[int, ...], panels: int, lines: i
 def test_the_recommended_cell_is_among_many_curves() -> None:
     records = [record_of(1, batch=batch, metrics={"samples_per_s": 1.0}) for batch in range(1, 200)]
     trials, cells = collect(records, scaling="weak")
-    rows = pd.DataFrame([{"trial_id": each.trial_id, "epoch": 1, "loss": 1.0} for each in records])
+    rows = pd.DataFrame([{"trial_id": record.trial_id, "epoch": 1, "loss": 1.0} for record in records])
     plot = loss(cells, trials, rows, [records[101].cell_id])
     drawn = {row["cell"] for row in plot.rows or ()}
     assert "1×102 none" in drawn and len(drawn) == MOST_CURVES and f"{MOST_CURVES} of 199" in plot.remarks[0]

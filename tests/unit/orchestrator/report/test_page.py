@@ -101,7 +101,7 @@ def test_golden_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None
     def is_wanted(gpus: float, batch: int, rule: str) -> bool:
         return gpus in (1, 8) and batch in (32, 512) and rule in ("none", "linear")
 
-    records = [each for each in demo.records() if is_wanted(each.gpus, each.device_batch_size, each.lr_rule)]
+    records = [record for record in demo.records() if is_wanted(record.gpus, record.device_batch_size, record.lr_rule)]
     folder = demo.results(tmp_path / "demo", records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     end = demo.end(
@@ -164,12 +164,12 @@ def test_without_an_ok_cell_failures_come_before_the_cells() -> None:
 def test_candidates_are_marked_and_long_lists_are_cut() -> None:
     trials, cells = collect(demo.records(), scaling="weak", reference_batch_size=32)
     seeds = tuple(MoreSeeds(cell_id=str(n), name=f"more-{n}", seeds=1) for n in range(20))
-    found = replace(decide(trials, cells, Terms()), verdict=TIED, more_seeds=seeds)
-    text = rendered(demo.end(trials, cells, found))
+    recommendation = replace(decide(trials, cells, Terms()), verdict=TIED, more_seeds=seeds)
+    text = rendered(demo.end(trials, cells, recommendation))
     assert '<span class="verdict tied">TIED</span>' in text
     table = text.partition('<table id="candidates">')[2].partition("</table>")[0]
     (chosen,) = [row for row in table.split("<tr")[2:] if row.startswith(' class="chosen"')]
-    assert f"▶ {found.name}" in chosen and chosen.count('<svg class="bar"') == 1
+    assert f"▶ {recommendation.name}" in chosen and chosen.count('<svg class="bar"') == 1
     assert text.count("<li>more-") == MOST_CHOICES
 
 

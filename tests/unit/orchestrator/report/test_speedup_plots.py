@@ -32,8 +32,8 @@ def test_two_gpu_counts_have_labelled_values_and_the_ideal() -> None:
 def test_a_number_of_gpus_has_the_same_colour_in_all_charts() -> None:
     records = [record_of(gpus, metrics=measured(100.0 * gpus, 0.9)) for gpus in (1, 2)]
     trials, cells = collect(records, scaling="weak")
-    timed, found = with_times(cells, trials), decide(trials, cells, Terms())
-    charts = (speedup(cells), trade_off(cells, pd.DataFrame(cell_rows(timed, found)), found))
+    timed, recommendation = with_times(cells, trials), decide(trials, cells, Terms())
+    charts = (speedup(cells), trade_off(cells, pd.DataFrame(cell_rows(timed, recommendation)), recommendation))
     specs = [chart.spec.get("spec", chart.spec) for chart in charts if chart.spec is not None]
     layers = [layer for spec in specs for layer in spec["layer"]]
     colours = [layer["encoding"]["color"] for layer in layers if "color" in layer["encoding"]]
@@ -59,9 +59,9 @@ def test_the_twelve_panels_nearest_the_chosen_cell_are_drawn_in_order() -> None:
         for seed in (0, 1)
     ]
     trials, cells = collect(records, scaling="weak")
-    found = decide(trials, cells, Terms(axes={"gpus": "gpus", "w": "w"}))
-    rows = cell_rows(with_times(cells, trials), found)
-    titles = [each for each in texts(speedup(cells), rows) if re.fullmatch(r"w=\d+", each)]
+    recommendation = decide(trials, cells, Terms(axes={"gpus": "gpus", "w": "w"}))
+    rows = cell_rows(with_times(cells, trials), recommendation)
+    titles = [text for text in texts(speedup(cells), rows) if re.fullmatch(r"w=\d+", text)]
     chosen = next(row for row in rows if row["role"] == "chosen")
     assert len(titles) == 12 and chosen["panel"] in titles
     assert titles == sorted(titles, key=lambda title: int(title.removeprefix("w=")))
@@ -74,7 +74,7 @@ def test_one_gpu_count_has_no_speedup(sweep: tuple[pd.DataFrame, list[dict]]) ->
 
 def test_lost_speedup_is_drawn_and_named() -> None:
     cells, rows = made([scaling(1), scaling(2, rate=1600.0, step_communication_s=0.2, step_compute_s=0.64)])
-    (row,) = (each for each in rows if each["gpus"] == 2)
+    (row,) = (chart_row for chart_row in rows if chart_row["gpus"] == 2)
     parts = [value for name, value in row.items() if name.startswith("lost_") and value == value]
     assert row["efficiency"] + sum(parts) == pytest.approx(1) and row["lost_communication"] == pytest.approx(0.2)
     assert {"2×32 none", "kept", "exchanging gradients"} <= set(texts(why_not_linear(cells), rows))
