@@ -39,15 +39,15 @@ def test_status_of_a_running_sweep(told: Callable[..., Any], tmp_path: Path) -> 
         journal.append(Kind.STARTED, {"trial_id": "running", "attempt": 1})
         folder.trial("running").mkdir()
         folder.config("running").write_text(CONFIG)
-        found = told("status")
-        assert "process" in found["driver"] and found["state"] == "running"
-        assert found["trials"] == {"failed": 1, "ok": 2, "running": 1, "waiting": 2}
-        (trial,) = found["running"]
+        status = told("status")
+        assert "process" in status["driver"] and status["state"] == "running"
+        assert status["trials"] == {"failed": 1, "ok": 2, "running": 1, "waiting": 2}
+        (trial,) = status["running"]
         assert trial["trial_id"] == "running" and trial["cell"] == "2×32 sqrt, seed=0"
-        assert 20 <= found["left_s"] <= 30  # two wait; the running one takes 10 s, too
-    found = told("status", "sweep.name=mine")
-    assert (found["driver"], found["running"], found["interrupted"]) == (None, [], 1)
-    assert found["state"] == "not finished" and found["trials"]["waiting"] == 3
+        assert 20 <= status["left_s"] <= 30  # two wait; the running one takes 10 s, too
+    status = told("status", "sweep.name=mine")
+    assert (status["driver"], status["running"], status["interrupted"]) == (None, [], 1)
+    assert status["state"] == "not finished" and status["trials"]["waiting"] == 3
 
 
 def test_status_is_printed(told: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,12 +84,12 @@ def test_list_has_verdicts_and_configs(told: Callable[..., Any], tmp_path: Path)
             journal.append(Kind.ENDED, {"missing": 0})
         folder.table("recommendation.json").write_text(text)
     (tmp_path / "other").mkdir()
-    found = told("list")
-    assert [row["sweep"] for row in found["sweeps"]] == ["one", "three", "two"]
+    listing = told("list")
+    assert [row["sweep"] for row in listing["sweeps"]] == ["one", "three", "two"]
     expected = {"state": "finished", "trials": 3, "ok": 2, "verdict": "clear", "recommended": "2×64"}
-    assert found["sweeps"][0] == {"sweep": "one"} | expected
-    assert [row["verdict"] for row in found["sweeps"][1:]] == [None, None]
-    assert "batch_scaling" in found["configs"] and told("list", f"results_dir={tmp_path}/none")["sweeps"] == []
+    assert listing["sweeps"][0] == {"sweep": "one"} | expected
+    assert [row["verdict"] for row in listing["sweeps"][1:]] == [None, None]
+    assert "batch_scaling" in listing["configs"] and told("list", f"results_dir={tmp_path}/none")["sweeps"] == []
 
 
 def test_status_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,9 +146,9 @@ def test_gpu_type_contradicts_trials_on_cpus():
 )
 def test_axes_that_the_trainable_ignores_are_remarked(axes, ignored):
     config = {"trainable": {"_target_": "mine.training:train", "_ignores_": ["lr_rule", "lr_multiplier", "model"]}}
-    found = list(setup_remarks(config, axes))
-    assert len(found) == bool(ignored)
-    assert all(f"mine.training ignores {', '.join(ignored)}:" in line for line in found)
+    lines = list(setup_remarks(config, axes))
+    assert len(lines) == bool(ignored)
+    assert all(f"mine.training ignores {', '.join(ignored)}:" in line for line in lines)
 
 
 def remarks(capsys, *arguments):
@@ -175,9 +175,9 @@ def test_plan_ends_and_run_begins_with_the_remarks(noop, capsys):
 
 def test_each_variant_is_remarked_once(noop, tmp_path, capsys):
     axis = 'sweep.axes."data.root"=[here,there]'
-    found = remarks(capsys, *noop[1:], "trainable=supervised", "data=cifar10", "sweep.axes.lr_rule=[none]", axis)
-    assert len(found) == 2
-    assert all(f"{tmp_path}/{place}/" in line for place, line in zip(("here", "there"), found, strict=True))
+    lines = remarks(capsys, *noop[1:], "trainable=supervised", "data=cifar10", "sweep.axes.lr_rule=[none]", axis)
+    assert len(lines) == 2
+    assert all(f"{tmp_path}/{place}/" in line for place, line in zip(("here", "there"), lines, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_sweep_over_batches_without_reference_or_equal_work_is_remarked(capsys, 
     ],
 )
 def test_command_without_its_gpus_is_remarked(capsys, words, gpus, is_remarked):
-    found = remarks(capsys, "trainable=command", f"trainable.argv='{words}'", f"sweep.axes.gpus={gpus}")
-    assert any(line.startswith("trainable.argv") and "{gpus}" in line for line in found) is is_remarked
+    lines = remarks(capsys, "trainable=command", f"trainable.argv='{words}'", f"sweep.axes.gpus={gpus}")
+    assert any(line.startswith("trainable.argv") and "{gpus}" in line for line in lines) is is_remarked
 
 
 @pytest.mark.parametrize(
