@@ -40,13 +40,13 @@ def axes_on(nodes, given, **axes):
 
 
 def test_machine_without_gpus_times_exclusively():
-    found = setup(config(), [LAPTOP], Versions())
-    assert (found.device, found.cpus_per_worker, found.timing) == ("cpu", None, "exclusive")
+    trial_setup = setup(config(), [LAPTOP], Versions())
+    assert (trial_setup.device, trial_setup.cpus_per_worker, trial_setup.timing) == ("cpu", None, "exclusive")
 
 
 def test_gpus_share_the_cores_of_their_node():
-    found = setup(config(), [SERVER, LAPTOP], Versions())
-    assert (found.device, found.cores_per_gpu, found.timing) == ("cuda", 16, "device")
+    trial_setup = setup(config(), [SERVER, LAPTOP], Versions())
+    assert (trial_setup.device, trial_setup.cores_per_gpu, trial_setup.timing) == ("cuda", 16, "device")
 
 
 def test_trainable_sees_only_its_own_sections():
@@ -54,11 +54,11 @@ def test_trainable_sees_only_its_own_sections():
 
 
 def test_data_paths_are_made_absolute(folder, monkeypatch):
-    found = setup(config(data={"name": "npz", "path": "mine.npz", "root": None}), [LAPTOP], Versions())
-    assert found.config["data"] == {"name": "npz", "path": str(folder / "mine.npz"), "root": None}
+    trial_setup = setup(config(data={"name": "npz", "path": "mine.npz", "root": None}), [LAPTOP], Versions())
+    assert trial_setup.config["data"] == {"name": "npz", "path": str(folder / "mine.npz"), "root": None}
     monkeypatch.setenv("HOME", str(folder / "home"))
-    found = setup(config(data={"name": "cifar10", "root": "~/sets"}), [LAPTOP], Versions())
-    assert found.config["data"]["root"] == str(folder / "home/sets")
+    trial_setup = setup(config(data={"name": "cifar10", "root": "~/sets"}), [LAPTOP], Versions())
+    assert trial_setup.config["data"]["root"] == str(folder / "home/sets")
 
 
 def test_optimizer_is_unknown_without_a_section():
@@ -75,8 +75,8 @@ def test_missing_reference_is_an_error():
 
 def test_gpu_type_implies_cuda():
     typed = config(cluster=shipped_config()["cluster"] | {"gpu_type": "H100"})
-    found = setup(typed, [LAPTOP], Versions())
-    assert (found.device, found.gpu_types) == ("cuda", ("H100",))
+    trial_setup = setup(typed, [LAPTOP], Versions())
+    assert (trial_setup.device, trial_setup.gpu_types) == ("cuda", ("H100",))
     assert axes_on([LAPTOP], typed, gpus="auto") == {"gpus": [1]}
     assert axes_on([LAPTOP], config(), gpus=[8]) == {"gpus": [8]}
     assert setup(config(), [LAPTOP], Versions()).gpu_types == ()
@@ -159,9 +159,12 @@ def test_fingerprint_has_text_keys():
 
 
 def identified(given):
-    found = fingerprint(given, Versions())
-    assert setup(given, [LAPTOP], Versions()).identity == {"fingerprint": digest(identity(found)), "device": "cpu"}
-    return found
+    given_fingerprint = fingerprint(given, Versions())
+    assert setup(given, [LAPTOP], Versions()).identity == {
+        "fingerprint": digest(identity(given_fingerprint)),
+        "device": "cpu",
+    }
+    return given_fingerprint
 
 
 def test_grid_is_expanded_once_for_nodes_of_one_shape(monkeypatch):

@@ -40,7 +40,7 @@ def test_error_in_a_config_file_is_one_line(
     (tmp_path / "sweep/mine.yaml").write_text(text)
     lines = errors_of(capsys, "-cd", str(tmp_path), "sweep=mine")
     assert len(lines) == len(parts)
-    assert all(part in line for line, each in zip(lines, parts, strict=True) for part in each)
+    assert all(part in line for line, words in zip(lines, parts, strict=True) for part in words)
     assert not any("full_key" in line for line in lines)
 
 
@@ -94,7 +94,7 @@ def test_results_dir_that_is_a_file_leaves_nothing_behind(folder: Path, capsys: 
     (folder / "results").touch()
     assert main(["sweep=batch_scaling", "backend=inprocess"]) == 2
     assert capsys.readouterr().err.startswith(f"results_dir: {folder / 'results'} ")
-    assert [each.name for each in folder.iterdir()] == ["results"]
+    assert [path.name for path in folder.iterdir()] == ["results"]
 
 
 @pytest.mark.parametrize("given", ["cluster.labels={ray.io/market-type: spot}", "cluster.labels.market-type=spot"])
@@ -105,8 +105,8 @@ def test_labels_may_have_any_name(given: str, capsys: pytest.CaptureFixture[str]
 
 def test_every_notation_of_an_axis_gives_a_list():
     given = {"gpus": "auto", "seed": "range(0,3)", "lr_rule": "none,linear", "model": "mlp", "optimizer": {"lr": [0.1]}}
-    found = axes_of(given | {"lr_multiplier": 2, "device_batch_size": None, "data.subset": "[1,2]"})
-    assert found == {
+    axes = axes_of(given | {"lr_multiplier": 2, "device_batch_size": None, "data.subset": "[1,2]"})
+    assert axes == {
         "gpus": "auto",
         "seed": [0, 1, 2],
         "lr_rule": ["none", "linear"],

@@ -211,9 +211,9 @@ def folder_own_code(tmp_path, monkeypatch):
     ],
 )
 def test_import_error_names_file_and_line(folder_own_code, name, told):
-    found = list(import_errors([name], installed=True))
-    assert len(found) == (told is not None)
-    for error in found:
+    messages = list(import_errors([name], installed=True))
+    assert len(messages) == (told is not None)
+    for error in messages:
         assert error.startswith(f"{folder_own_code / 'mine' / told[0]}.py, line 2: ") and told[1] in error
     assert not {"mine", "single", "absent_library"} & set(sys.modules)
 

@@ -27,16 +27,16 @@ from sweeps.errors import ConfigError
 )
 def test_literal_is_read_back_by_hydra(value):
     override = OverridesParser.create().parse_override(f"key={literal(value)}")
-    found = override.value()
-    assert (found.text if hasattr(found, "text") else _plain(found)) == value
+    parsed = override.value()
+    assert (parsed.text if hasattr(parsed, "text") else _plain(parsed)) == value
 
 
-def _plain(found):
-    if isinstance(found, list):
-        return [_plain(each) for each in found]
-    if isinstance(found, dict):
-        return {_plain(key): _plain(each) for key, each in found.items()}
-    return found.text if hasattr(found, "text") else found
+def _plain(literal):
+    if isinstance(literal, list):
+        return [_plain(value) for value in literal]
+    if isinstance(literal, dict):
+        return {_plain(key): _plain(value) for key, value in literal.items()}
+    return literal.text if hasattr(literal, "text") else literal
 
 
 def test_labels_are_one_value():

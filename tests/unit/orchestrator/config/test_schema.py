@@ -108,9 +108,9 @@ def test_unknown_keys_are_errors_except_in_sections_of_the_trainable():
     ],
 )
 def test_values_fit_the_chosen_file_of_each_group(config, keys):
-    found = list(group_errors(config))
-    assert len(found) == len(keys)
-    assert all(line.startswith((f"{key} ", f"{key}=")) for line, key in zip(found, keys, strict=True))
+    lines = list(group_errors(config))
+    assert len(lines) == len(keys)
+    assert all(line.startswith((f"{key} ", f"{key}=")) for line, key in zip(lines, keys, strict=True))
 
 
 @pytest.mark.parametrize("value", ["a\0b", "~nobody-such/x", "x" * 300, "y/" * 3000])
