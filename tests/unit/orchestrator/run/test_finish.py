@@ -122,7 +122,7 @@ def test_without_html_or_time_only_tables_are_written(folder: ResultsFolder, htm
 
 
 def test_tables_need_no_package_for_plots(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [each for each in sys.modules if each.startswith("orchestrator.report")]:
+    for name in [module for module in sys.modules if module.startswith("orchestrator.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert not failed_steps(reported_on(request(html=False), folder, history(RECORDS)))
@@ -134,7 +134,7 @@ def test_a_failing_report_leaves_the_tables(folder: ResultsFolder, monkeypatch: 
     folder.page.mkdir()
     reported = reported_on(request(), folder, history(FEW))
     assert not folder.page.is_file() and len(pd.read_csv(folder.table("summary.csv"))) == len(FEW)
-    assert all(each in failed_steps(reported)[0] for each in ("report.html", "IsADirectoryError"))
+    assert all(word in failed_steps(reported)[0] for word in ("report.html", "IsADirectoryError"))
     assert "Traceback" in folder.report_trace.read_text()
 
 
@@ -145,7 +145,7 @@ def test_a_failing_recommendation_leaves_the_rest(folder: ResultsFolder, monkeyp
     monkeypatch.setattr(finish, "decide", broken)
     reported = reported_on(request(), folder, history(FEW))
     assert reported.recommendation.cell_id is None and reported.has_page
-    assert all(each in failed_steps(reported)[0] for each in ("the recommendation", "ZeroDivisionError: no seeds"))
+    assert all(word in failed_steps(reported)[0] for word in ("the recommendation", "ZeroDivisionError: no seeds"))
     assert folder.table("speedup.md").exists()
     forms = [folder.page, folder.table("recommendation.md"), folder.table("recommendation.json")]
     assert all("No recommendation" in form.read_text() for form in forms)
@@ -173,7 +173,7 @@ ODD = [None, True, -1, 1e308, "", [], {}, [1, 2], {"a": 1}, "<script>", "![a](ht
 
 def odd_ends(chance: random.Random) -> list[TrialRecord]:
     """Return records with values of wrong types and without some fields."""
-    found = []
+    ends = []
     for record in RECORDS:
         value = json.loads(json.dumps(record.to_json()))
         for _ in range(chance.choice([0, 1, 3])):
@@ -183,8 +183,8 @@ def odd_ends(chance: random.Random) -> list[TrialRecord]:
             if isinstance(where, dict):
                 where[chance.choice(list(where))] = chance.choice(ODD)
         end, _ = checked_record(value)
-        found += [end] if end else []
-    return found
+        ends += [end] if end else []
+    return ends
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def test_killed_driver_leaves_no_process(tmp_path: Path) -> None:
         deadline = time.monotonic() + 60
         while len(ours := marked(f":{tmp_path}")) < 2:
             assert time.monotonic() < deadline
-        assert child in {each.pid for each in ours}
+        assert child in {process.pid for process in ours}
         assert left_over(tmp_path) == []
         driver.stdin.write("\n")
         driver.stdin.flush()
@@ -65,7 +65,9 @@ def test_ending_driver_kills_abandoned_descendants_only(tmp_path: Path) -> None:
         parent.wait()
         spared = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         assert psutil.pid_exists(orphan)
-    assert orphan not in {each.pid for each in psutil.process_iter(["status"]) if each.info["status"] != "zombie"}
+    assert orphan not in {
+        process.pid for process in psutil.process_iter(["status"]) if process.info["status"] != "zombie"
+    }
     assert spared.poll() is None
     spared.communicate(b"\n")
     parent.stdout.close()

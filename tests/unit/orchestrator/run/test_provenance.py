@@ -35,9 +35,9 @@ def test_checkout_gives_commit_and_dirty_state(tmp_path: Path) -> None:
 
 def test_outside_a_checkout_there_is_no_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    found = origin([])
-    assert "commit" not in found and "orchestrator_commit" not in found
-    assert found["command"] == "python -m orchestrator" and found["packages"]["torch"]
+    provenance = origin([])
+    assert "commit" not in provenance and "orchestrator_commit" not in provenance
+    assert provenance["command"] == "python -m orchestrator" and provenance["packages"]["torch"]
 
 
 H100 = Node(name="a", cpus=8, gpus=2, gpu_type="H100")

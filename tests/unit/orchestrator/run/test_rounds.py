@@ -337,7 +337,7 @@ def test_named_trial_runs_even_if_its_training_is_known(monkeypatch):
 
 def branching():
     """Two bases, and three branches of each at two points."""
-    found = []
+    trials = []
     for seed in (0, 1):
         base, *branches = (
             replace(TRIALS[0], trial_id=f"{seed}-{index}", cell_id=f"{index}", seed=seed) for index in range(4)
@@ -345,14 +345,14 @@ def branching():
         settings = [
             {"branch_tokens": 8 * (1 + index // 2), "branch_base": base.trial_id, "number": index} for index in range(3)
         ]
-        found += [
+        trials += [
             base,
             *(
                 replace(spec, config={"trainable": own}, axes={POINT: own["branch_tokens"]})
                 for spec, own in zip(branches, settings, strict=True)
             ),
         ]
-    return found
+    return trials
 
 
 def ids(trials):

@@ -191,7 +191,7 @@ def test_secrets_are_in_no_record_row_trace_or_log(results_folder: ResultsFolder
         (results_folder.trial("t") / name).write_text(f"my password is {SECRET}\n")
     taken_up.finished(TRIAL, replace(BROKEN, note=f"no {SECRET}", trace=f"no {SECRET}", provenance={"env": SECRET}))
     written = [path for path in results_folder.root.rglob("*") if path.is_file()]
-    assert {"journal.jsonl", "metrics.jsonl", "trace.txt", "config.yaml", *logs} <= {each.name for each in written}
+    assert {"journal.jsonl", "metrics.jsonl", "trace.txt", "config.yaml", *logs} <= {path.name for path in written}
     assert not [path for path in written if SECRET in path.read_text()]
     assert history(results_folder).all_ends["t"].note == "no <hidden>"
 
@@ -387,11 +387,11 @@ def test_result_of_a_trial_with_the_same_training_is_copied(results_folder: Resu
     ended = TrialOutcome(wall_s=8.0, metrics=metrics, provenance={"host": "a"})
     taken_up.finished(one, ended)
     taken_up.copied(same, history(results_folder).ends["t"])
-    found = history(results_folder)
-    copy = found.ends["s"]
+    replayed = history(results_folder)
+    copy = replayed.ends["s"]
     assert (copy.lr_rule, copy.cell_id, copy.same_as, copy.timed_with) == ("sqrt", "s", "t", "t")
     assert dict(copy.metrics) == metrics and copy.wall_s == 8.0 and copy.note == "same training as lr_rule=none"
-    assert found.spent_gpu_s == 8.0  # it has not run again
+    assert replayed.spent_gpu_s == 8.0  # it has not run again
     assert results_folder.metrics("s").read_bytes() == results_folder.metrics("t").read_bytes()
-    assert cotenants(list(found.ends.values())) == pytest.approx([0.0, math.nan], nan_ok=True)  # it ran nowhere
-    assert not list(of_ended_trials(results_folder, found))
+    assert cotenants(list(replayed.ends.values())) == pytest.approx([0.0, math.nan], nan_ok=True)  # it ran nowhere
+    assert not list(of_ended_trials(results_folder, replayed))

@@ -22,17 +22,17 @@ RECORD = demo.records()[0]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> ResultsFolder:
-    found = demo.results(tmp_path / "demo", [RECORD])
-    found.quarantine.write_bytes(b"")
-    with found.journal.open("ab") as file:
+    results = demo.results(tmp_path / "demo", [RECORD])
+    results.quarantine.write_bytes(b"")
+    with results.journal.open("ab") as file:
         file.write(b'{"checksum":"half')
-    return found
+    return results
 
 
 def test_traces_of_a_crash_are_remarks_not_violations(folder: ResultsFolder) -> None:
-    found = verified.verify(folder, [RECORD.trial_id, "other"], {})
-    assert found.violations == []
-    damage, counts, quarantine = found.remarks
+    verification = verified.verify(folder, [RECORD.trial_id, "other"], {})
+    assert verification.violations == []
+    damage, counts, quarantine = verification.remarks
     assert damage.startswith(f"{folder.journal}: line 4: torn: ") and "17 bytes" in damage
     assert re.findall(r"\d+", counts) == ["3", "1", "1", "1", "2"]  # records, trials, ends, missing ends of all planned
     assert quarantine.startswith(f"{folder.quarantine} ")
@@ -51,18 +51,18 @@ def test_plan_is_compared_only_under_the_same_config(
 ) -> None:
     with Journal.open(folder.journal) as journal:
         journal.append(Kind.ENDED, {"missing": 0})
-    found = verified.verify(folder, [RECORD.trial_id, "other"], fingerprint)
-    assert len(found.violations) == violations
-    assert any("another configuration" in remark for remark in found.remarks) is not bool(violations)
-    assert any("planned without one" in remark for remark in found.remarks) is bool(violations)
+    verification = verified.verify(folder, [RECORD.trial_id, "other"], fingerprint)
+    assert len(verification.violations) == violations
+    assert any("another configuration" in remark for remark in verification.remarks) is not bool(violations)
+    assert any("planned without one" in remark for remark in verification.remarks) is bool(violations)
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> ResultsFolder:
-    found = ResultsFolder(tmp_path / "files")
-    found.create()
-    found.trial("a").mkdir()
-    return found
+    results = ResultsFolder(tmp_path / "files")
+    results.create()
+    results.trial("a").mkdir()
+    return results
 
 
 def ended(files: ResultsFolder, *more: Record) -> History:
