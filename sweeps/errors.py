@@ -31,8 +31,8 @@ def close_to(name: object, valid: Iterable[str], most: int = 4) -> list[str]:
 
 
 def _last_number(name: str) -> str | None:
-    found = re.search(r"\d+$", name)
-    return found and found[0]
+    digits = re.search(r"\d+$", name)
+    return digits and digits[0]
 
 
 def _letters(name: str) -> str:

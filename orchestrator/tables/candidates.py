@@ -317,7 +317,7 @@ def _more_gpus(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     steps = recommendation.gpu_steps
     judgements = [(step.gpus, judgement) for step in steps for judgement in _judgements(step, recommendation)]
     counts: dict[str, list[str]] = {}
-    for gpus, judgement in sorted(judgements, key=lambda each: _BEST_FIRST.index(each[1]["worth"])):
+    for gpus, judgement in sorted(judgements, key=lambda pair: _BEST_FIRST.index(pair[1]["worth"])):
         # Only the first answer is in full. Numbers of GPUs with the same one stand together: `4 and 8 not worth it`.
         values = {**judgement, "is_first": not counts, "is_of_several": len(steps) > 1}
         counts.setdefault(filled("worth_of_gpus", values), []).append(f"{gpus:g}")
