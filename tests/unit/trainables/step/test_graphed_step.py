@@ -79,8 +79,8 @@ def test_captured_trial_learns_the_same(settings: dict[str, Any]) -> None:
         "budget": {"epochs": 4},
     }
     plain, graphed = (
-        run(request(config=config | {"trainable": each | settings}, device="cuda", gpus_per_rank=1))
-        for each in (CONFIG["trainable"], GRAPHED)
+        run(request(config=config | {"trainable": step_settings | settings}, device="cuda", gpus_per_rank=1))
+        for step_settings in (CONFIG["trainable"], GRAPHED)
     )
     assert (plain["status"], graphed["status"]) == ("ok", "ok"), graphed["trace"]
     for one, other in zip(plain["rows"], graphed["rows"], strict=True):
@@ -100,8 +100,8 @@ def test_captured_language_model_learns_the_same_compiled(tmp_path: Path) -> Non
     }
     compiled = {"compile": "default", "clip_grad_norm": 1.0, "precision": "bf16"}
     plain, graphed = (
-        run(request(config=config | {"trainable": each | compiled}, lr=1e-3, device="cuda", gpus_per_rank=1))
-        for each in (CONFIG["trainable"], GRAPHED)
+        run(request(config=config | {"trainable": step_settings | compiled}, lr=1e-3, device="cuda", gpus_per_rank=1))
+        for step_settings in (CONFIG["trainable"], GRAPHED)
     )
     assert (plain["status"], graphed["status"]) == ("ok", "ok"), graphed["trace"]
     assert graphed["metrics"]["loss"] == pytest.approx(plain["metrics"]["loss"], rel=0.01)
