@@ -19,7 +19,7 @@ SWEEPS = {4: 2.0, 16: 1.5, 64: 0.75, 256: 0.3}
 def safe_and_fast(
     law: str, cells: int, seeds: int, sims: int, generator: np.random.Generator
 ) -> dict[str, float | None]:
-    """Return told and true misses of the margin, the mean slowdown of the safe choice and of the fast bet, and P(best).
+    """Return told and true misses of the margin, the mean slowdown of safe choice and fast bet, and P(near best).
 
     The slowdown is against the fastest cell that is truly within the margin, over sweeps whose choice is within it.
     """
@@ -51,7 +51,7 @@ def safe_and_fast(
         "safe misses, told": float(1 - told_safe.mean()),
         "safe misses": float(1 - within_safe.mean()),
         "safe: slowdown": float(np.nanmean(slower_safe)),
-        "P(best) over 90%": float(sure.mean()),
+        "P(near best) over 90%": float(sure.mean()),
         "right there": float(best[sure].mean()) if sure.any() else np.nan,
     }
     return {name: None if np.isnan(rate) else rate for name, rate in rates.items()}

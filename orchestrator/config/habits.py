@@ -245,7 +245,7 @@ _ACTIONS = {
     "checkpoints are saved at the ends of epochs, write trainable.checkpoint_every_s=30 for the least time between"
     " two": "save_steps save_freq save_interval save_strategy save_total",
     "'optimizer.betas=[0.9,0.999]' has both, with optimizer=adam or adamw": "adam_beta1 adam_beta2 beta1 beta2",
-    "intervals are of 95% and P(best) must reach 90% for CLEAR: no setting, more seeds narrow them, write"
+    "intervals are of 95% and P(near best) must reach 90% for CLEAR: no setting, more seeds narrow them, write"
     " mode=settle": "confidence confidence_level alpha significance p_value ci power_analysis",
     "costs come from GPU-hours alone: write report.price_per_gpu_hour=2.5 with electricity in it; energy has its own"
     " column": "electricity electricity_price kwh_price price_per_kwh energy_price carbon carbon_price co2",

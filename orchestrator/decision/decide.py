@@ -232,7 +232,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
     chosen, baseline = contenders.chosen, contenders.baseline
     answer = no_cell(contenders) if chosen is None else chosen_cell(contenders, chosen)
     headline, *details = [*too_few_workers(trials), *answer]
-    counts = tuple(gpu_counts(contenders))
+    counts, steps = tuple(gpu_counts(contenders)), gpu_steps(contenders)
     others: list[int] = []
     safe = least_cost = second = None
     if chosen is not None:
@@ -243,6 +243,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
     ids: dict[int | None, str] = dict(enumerate(contenders.cells["cell_id"].astype(str)))
     named = [ids[row] for row in (safe, least_cost, contenders.poor_reference, *others) if row is not None]
     named += [count.cell_id for count in counts if count.cell_id]
+    named += [cell.cell_id for step in steps for cell in step.cells]
     cells_discussed = shortlist(contenders, [*named, *([second.values["cell_id"]] if second else [])])
     outcome = Recommendation(
         terms=terms,
@@ -255,7 +256,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
         verdict=UNDECIDED,
         provisional=True,
         gpu_counts=counts,
-        gpu_steps=gpu_steps(contenders),
+        gpu_steps=steps,
         on_cpu=contenders.on_cpu,
         deciding_time=contenders.deciding_time,
         left_out=tuple(contenders.eligible.left_out),

@@ -50,8 +50,8 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     baseline = contenders.baseline
     cell = contenders.rows[row]
     other = None if baseline in (None, row) or math.isnan(contenders.objectives[baseline]) else baseline
-    cost = contenders.totals["cost"].means()
-    is_costly = other is not None and not contenders.on_cpu and contenders.choice.is_costly(row, other)
+    costs = contenders.totals["cost"].means()
+    cost = math.nan if other is None or contenders.on_cpu else float(costs[row] / costs[other])
     of_gpus, of_batch = (float(factor[row]) for factor in factors_of_speedup(contenders))
     # Where one number of GPUs was tried, or only the learning rate differs, there is nothing to divide.
     is_divided = contenders.tried["gpus"].nunique() > 1 and (of_gpus, of_batch) != (1.0, 1.0)
@@ -72,7 +72,7 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
         of_gpus=of_gpus if is_divided else math.nan,
         of_batch=of_batch if is_divided else math.nan,
         has_more_axes=bool(set(contenders.terms.axes) - set(STANDARD_AXES)),
-        cost=float(cost[row] / cost[other]) if is_costly else math.nan,
+        cost=cost if cost > 1 + TIE else math.nan,
     )
     later = _superlinear(contenders.tried, cell)
     if contenders.ends_later:

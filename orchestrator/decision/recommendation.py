@@ -29,7 +29,7 @@ NOTICED = 0.05
 
 
 CLEAR, SPEED_ONLY, TIED, UNDECIDED = "clear", "speed only", "tied", "undecided"
-"""The verdicts. Clear: P(best) is SURE and nothing makes the recommendation provisional. Speed only: the same, but no
+"""The verdicts. Clear: P(near best) is SURE and nothing makes it provisional. Speed only: the same, but no
 cell has the metric, so nothing is known of what the choice costs in accuracy. Tied: an eligible cell is as likely to be
 the best, or not separable. Undecided: all else, such as one seed per cell, or no cell to recommend."""
 
@@ -270,7 +270,7 @@ class Recommendation:
     shortlist: tuple[Cell, ...] = ()
     """The cells it discusses, the chosen one first."""
     probabilities: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """P(within margin) and P(best) of each cell that can be chosen, by `cell_id`."""
+    """P(within margin) and P(near best) of each cell that can be chosen, by `cell_id`."""
 
     def cell(self, cell_id: str | None) -> Cell | None:
         """Return the discussed cell with this id; None if there is none."""

@@ -21,6 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from orchestrator.analysis.validity import is_valid
+from orchestrator.decision.choice import TIE
 from orchestrator.report import curve_plots
 from orchestrator.report.cell_plots import cell_plots, cell_rows, with_times
 from orchestrator.report.page_tables import cell_table, filters, numeric, trial_table
@@ -95,6 +96,7 @@ def rendered(end: SweepEnd, samples: Sequence[curve_plots.TelemetrySamples] = ()
         settling=cost_of_settling(recommendation, end.trials) if recommendation.commands else "",
         candidates=Candidates.of(recommendation),
         p_best=P_BEST,
+        tie=f"{numbers.percent(TIE)}%",
         largest_loss=largest(cells, recommendation),
         filters=filters(cells),
         failed=not_ok_lines(cells),

@@ -14,18 +14,17 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.config.request import VAL_ACCURACY, Metric
-from orchestrator.decision.choice import SAFE, SHOWN, TIE
+from orchestrator.decision.choice import SAFE, SHOWN
 from orchestrator.decision.recommendation import (
     COSTLY,
-    NOT_WORTH,
     TIED,
-    UNDECIDED,
     WORTH,
     Cell,
     Figure,
     GpuStep,
     LargerBatch,
     Recommendation,
+    StepCell,
     StepSpeed,
 )
 from orchestrator.statistics import margins
@@ -42,10 +41,13 @@ MOST_CANDIDATES = 12
 MATERIAL = 0.1
 """Total times are shown if they exceed training times by this part."""
 
-P_BEST = f"P(best ±{numbers.percent(TIE)}%)"
+P_BEST = "P(near best)"
 """The title of the probability to be the best, or within TIE of the best, of the cells that keep the margin.
 
-Cells within TIE of each other count together, so that a column may add up to more than 100%."""
+Several cells may be near the best, so that a column may add up to more than 100%."""
+
+_MOST_RIVALS = 4
+"""The most rows of cells that tie with the chosen one, or are likelier."""
 
 _MOST_OF_AXES = 24
 """The most characters of the columns of further axes; the other axes stay in the names."""
@@ -83,8 +85,9 @@ class Candidates:
     def of(recommendation: Recommendation, most: int = MOST_CANDIDATES) -> Candidates | None:
         """Return at most `most` candidates; None if there are none.
 
-        If there are more, these are kept first: the chosen cell, the baseline, the safe choice, the cheapest cell, a
-        reference-batch cell that was rejected as baseline, rivals, the runner-up, the best cell of each number of GPUs.
+        If there are more, these are kept first: the chosen cell, the baseline, the safe choice, cells that further GPUs
+        are worth it with, the cheapest cell, a reference-batch cell that was rejected as baseline, rivals, the
+        runner-up, the best cell of each number of GPUs.
         """
         roles = _roles(recommendation)
         wanted = [cell for cell_id in roles if (cell := recommendation.cell(cell_id))][:most]
@@ -132,14 +135,15 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
             cell.cell_id: "" for cell in recommendation.shortlist if cell.cell_id != baseline
         }
     likelier = [rival for rival in recommendation.rivals if rival.p_best > recommendation.p_best]
+    rivals = [*[rival for rival in likelier if not rival.eligible][:1], *equal_rivals(recommendation)[:_MOST_RIVALS]]
     wanted = [
         (recommendation.cell_id, ""),
         (recommendation.baseline_cell_id, "baseline"),
         (recommendation.safe_cell_id, "safe"),
+        *[(judgement["cell"].cell_id, "") for judgement in _all_judgements(recommendation) if judgement["cell"]],
         (recommendation.cheapest_cell_id, "cheapest"),
         (recommendation.poor_reference_cell_id, "reference batch"),
-        *[(rival.cell_id, "rival") for rival in likelier if not rival.eligible][:1],
-        *[(rival.cell_id, "rival") for rival in equal_rivals(recommendation)][:2],
+        *[(rival.cell_id, _role_of_rival(rival)) for rival in rivals],
         *([(runner_up.values["cell_id"], "")] if (runner_up := recommendation.runner_up) else []),
         *[(count.cell_id, "") for count in reversed(recommendation.gpu_counts)],
     ]
@@ -148,6 +152,12 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
         if cell_id is not None:
             roles[cell_id] = ", ".join(filter(None, [roles.get(cell_id, ""), role]))
     return roles
+
+
+def _role_of_rival(rival: Cell) -> str:
+    """Return `tied, less accurate`: what a rival is, and why it is not the choice."""
+    kind = "tied" if rival.tied else "rival"
+    return f"{kind}, {filled('short_of_choice', rival.why_not)}" if rival.why_not else kind
 
 
 def _of_axes(cells: Sequence[Cell]) -> tuple[list[Column], list[str]]:
@@ -164,7 +174,10 @@ def _of_axes(cells: Sequence[Cell]) -> tuple[list[Column], list[str]]:
             others.append(axis)
             continue
         room -= width
-        columns.append(Column(name=f"axis:{axis}", title=title, texts=texts))
+        # The learning rate, which has a column, tells the multiplier.
+        has_rates = all(isinstance(cell.values["lr"], float | int) for cell in cells)
+        rank = 5 if axis == "lr_multiplier" and has_rates else 0
+        columns.append(Column(name=f"axis:{axis}", title=title, texts=texts, rank=rank))
     return columns, others
 
 
@@ -186,7 +199,7 @@ def _columns(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[
     yield from _speeds(recommendation, cells)
     yield from _metric(recommendation, cells)
     if not recommendation.on_cpu:
-        yield _amount("cost", "cost", recommendation, cells, rank=2)
+        yield _amount("cost", "cost", recommendation, cells, rank=3)
     is_energy = recommendation.terms.report.objective == "energy"
     yield _amount("energy", "energy", recommendation, cells, rank=1 if is_energy else 9)
     if recommendation.baseline:
@@ -248,7 +261,7 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[C
         Figure(value=speed / most, lo=end.lo / most, hi=end.hi / most, unit="1")
         for speed, end in zip(speeds, ends, strict=True)
     ]
-    yield Column(name="speedup", title="speed-up", texts=[_ratio(speed) for speed in speeds], rank=3, bars=bars)
+    yield Column(name="speedup", title="speed-up", texts=[_ratio(speed) for speed in speeds], rank=2, bars=bars)
     of_gpus = [_ratio(cell.value("speedup_of_gpus")) for cell in cells]
     of_batch = [_ratio(cell.value("speedup_of_batch")) for cell in cells]
     if all({*texts} - {"", _ratio(1.0)} for texts in (of_gpus, of_batch)):
@@ -286,12 +299,12 @@ def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[C
 
 
 def _difference(cell: Cell, value: float, margin: float, metric: Metric) -> str:
-    """Return `-0.006`, with the estimate that P(within) is of where the two are on different sides of the margin."""
+    """Return `-0.006`, with the likely value that P(within) is of, where the margin is between the two."""
     if math.isnan(value):
         return ""
     pooled, p_within = cell.value(f"{metric.name}_difference_pooled"), cell.p_within_margin
     is_odd = not math.isnan(p_within) and (margins.excess(-metric.sign * value, margin) <= 0) != (p_within >= 0.5)
-    return f"{value:+.3f} (pooled {pooled:+.3f})" if is_odd else f"{value:+.3f}"
+    return f"{value:+.3f} (likely {pooled:+.3f})" if is_odd else f"{value:+.3f}"
 
 
 def _place(difference: float, margin: float) -> float:
@@ -314,48 +327,102 @@ def answers(recommendation: Recommendation) -> list[tuple[str, str]]:
 
 def _more_gpus(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     """Yield what more GPUs are worth: the only further number under its own name, several of them in one line."""
-    steps = recommendation.gpu_steps
-    judgements = [(step.gpus, judgement) for step in steps for judgement in _judgements(step, recommendation)]
-    counts: dict[str, list[str]] = {}
-    for gpus, judgement in sorted(judgements, key=lambda pair: _BEST_FIRST.index(pair[1]["worth"])):
-        # Only the first answer is in full. Numbers of GPUs with the same one stand together: `4 and 8 not worth it`.
-        values = {**judgement, "is_first": not counts, "is_of_several": len(steps) > 1}
-        counts.setdefault(filled("worth_of_gpus", values), []).append(f"{gpus:g}")
+    steps, texts = recommendation.gpu_steps, []
+    is_first = True
+    for judgement in _all_judgements(recommendation):
+        # Only the first cell is compared in full.
+        values = {**judgement, "is_first": is_first, "is_of_several": len(steps) > 1}
+        if judgement["cell"]:
+            # Start-up counts for the choice; of a single step, for the first cell.
+            is_told = judgement["is_chosen"] if len(steps) > 1 else is_first
+            values["has_start_up"] = (
+                is_told and judgement["by_time"] and not math.isnan(judgement["gain_with_start_up"])
+            )
+        texts.append((judgement["step"].gpus, filled("worth_of_gpus", values)))
+        is_first &= judgement["cell"] is None
     if len(steps) == 1:
-        yield steps[0].name, "; ".join(counts)
+        yield steps[0].name, "; ".join(text for _, text in texts)
     elif steps:
-        label = f"More {gpu_word(on_cpu=recommendation.on_cpu)}"
-        yield label, "; ".join(f"{listed(gpus)} {text}" for text, gpus in counts.items())
+        # Numbers of GPUs with the same answer stand together: `4 and 8 not worth it`.
+        groups = groupby(texts, key=lambda pair: pair[1])
+        answers = [f"{listed([f'{gpus:g}' for gpus, _ in group])} {text}" for text, group in groups]
+        # `More processes` is wider than the terminal's labels.
+        yield "Processes" if recommendation.on_cpu else "More GPUs", "; ".join(answers)
 
 
-_BEST_FIRST = (WORTH, COSTLY, NOT_WORTH, UNDECIDED)
+def _all_judgements(recommendation: Recommendation) -> Iterator[dict[str, Any]]:
+    """Yield the values of a sentence for each cell that further GPUs may be used with; for none if there is no gain."""
+    for step in recommendation.gpu_steps:
+        why_none = next((count.why_none for count in recommendation.gpu_counts if count.gpus == step.gpus), None)
+        # Without a cell to use there is no gain.
+        is_gain = step.worth in (WORTH, COSTLY) and not why_none
+        cells = [cell for cell in step.cells if is_gain or cell is step.if_held]
+        if len(recommendation.gpu_steps) > 1:
+            # One cell for each number of GPUs: the choice, else the one that surely keeps its accuracy.
+            cells = [cell for cell in cells if cell.cell_id == recommendation.cell_id] or cells[-1:]
+        values = {"step": step, "metric": recommendation.terms.metric, "why_none": why_none}
+        if not cells:
+            yield {**values, "worth": step.worth, "cell": None}
+        for cell in cells:
+            yield {
+                **values,
+                "worth": COSTLY if cell.is_costly else WORTH,
+                "cell": cell,
+                "name": _name_beside(step, cell, recommendation, is_only=len(cells) == 1),
+                "is_chosen": cell.cell_id == recommendation.cell_id,
+                "is_open": cell.p_within_margin < SAFE,
+                "by_time": recommendation.terms.report.objective == "time",
+                **_beside_the_step(step, cell, recommendation),
+            }
 
 
-def _judgements(step: GpuStep, recommendation: Recommendation) -> Iterator[dict[str, Any]]:
-    """Yield the values of a sentence for each cell that these GPUs may be used with; for none if there is no gain."""
-    why_none = next((count.why_none for count in recommendation.gpu_counts if count.gpus == step.gpus), None)
-    # Without a cell to use there is no gain.
-    is_gain = step.worth in (WORTH, COSTLY) and not why_none
-    cells = [cell for cell in step.cells if is_gain or cell is step.if_held]
-    values = {"step": step, "metric": recommendation.terms.metric, "why_none": why_none}
-    if not cells:
-        yield {**values, "worth": step.worth, "cell": None}
-    # The last role counts: the baseline may be the safe cell, and the safe cell the choice.
-    known_as = {
-        recommendation.baseline_cell_id: "the baseline",
-        recommendation.safe_cell_id: "the safe one",
-        recommendation.cell_id: "the choice",
+def _name_beside(step: GpuStep, cell: StepCell, recommendation: Recommendation, *, is_only: bool) -> str:
+    """Return the role or the name of a cell of a step; empty for the choice, and for the only row with these GPUs."""
+    if cell.cell_id == recommendation.cell_id:
+        return ""
+    if cell.cell_id == recommendation.safe_cell_id:
+        return "the safe one"
+    if cell.cell_id == recommendation.baseline_cell_id:
+        return "the baseline"
+    safe = recommendation.cell(recommendation.safe_cell_id)
+    rows = (recommendation.chosen, recommendation.baseline, safe, *equal_rivals(recommendation))
+    is_only &= all(row is None or row.values["gpus"] != step.gpus for row in rows)
+    return "" if is_only else cell.name
+
+
+def _beside_the_step(step: GpuStep, step_cell: StepCell, recommendation: Recommendation) -> dict[str, Any]:
+    """Return a step's gain and cost with start-up, and whether its cell is costly over a baseline with other GPUs."""
+    cell, baseline = recommendation.cell(step_cell.cell_id), recommendation.baseline
+    fewer = next((cell for cell in recommendation.shortlist if cell.name == step.name_of_fewer), None)
+    of_baseline = math.nan if baseline is None else baseline.values["gpus"]
+    # The headline compares the choice with the baseline, which the step need not begin at.
+    is_other_step = step_cell.cell_id == recommendation.cell_id and of_baseline not in (step.best_fewer, step.gpus)
+    gain, cost = ratio_with_start_up(recommendation, "time", fewer, cell), _quotient(cell, fewer, "total_cost")
+    return {
+        "gain_with_start_up": gain,
+        "cost_with_start_up": cost,
+        "is_costly_with_start_up": cost > gain and not recommendation.on_cpu,
+        "gpus_of_baseline": of_baseline if is_other_step and of_baseline < step.gpus else math.nan,
+        "is_costly_over_baseline": _quotient(cell, baseline, "cost")
+        > _quotient(baseline, cell, recommendation.deciding_time),
     }
-    for cell in cells:
-        yield {
-            **values,
-            "worth": COSTLY if cell.is_costly else WORTH,
-            "cell": cell,
-            "name": known_as.get(cell.cell_id, cell.name),
-            "is_chosen": cell.cell_id == recommendation.cell_id,
-            "is_open": cell.p_within_margin < SAFE,
-            "by_time": recommendation.terms.report.objective == "time",
-        }
+
+
+def ratio_with_start_up(recommendation: Recommendation, figure: str, above: Cell | None, below: Cell | None) -> float:
+    """Return the ratio of two cells' times or costs with start-up; NaN if start-up changes it by less than MATERIAL.
+
+    NaN also if total times decide, because then all figures have the start-up.
+    """
+    without, whole = (_quotient(above, below, name) for name in (figure, f"total_{figure}"))
+    is_material = abs(math.log(whole / without)) >= math.log1p(MATERIAL) if whole > 0 and without > 0 else False
+    return whole if is_material and recommendation.deciding_time == "time" else math.nan
+
+
+def _quotient(above: Cell | None, below: Cell | None, figure: str) -> float:
+    """Return the ratio of a figure of two cells; NaN if it is not known."""
+    if above is None or below is None or not below.value(figure):
+        return math.nan
+    return above.value(figure) / below.value(figure)
 
 
 def by_batch(recommendation: Recommendation) -> list[tuple[str, str]]:
@@ -392,7 +459,7 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     if recommendation.chosen is None or recommendation.baseline is None:
         return
     if not batches:
-        yield label, "no larger global batch was measured"
+        yield label, f"unknown, {recommendation.chosen.values['global_batch_size']:,} in all is the largest tried"
         return
     safe = list(takewhile(lambda batch: batch.p_within_margin >= SAFE, batches))
     if safe:
@@ -426,14 +493,16 @@ _ENDS = {Status.OOM.value: "out of memory"}
 
 
 def _cost(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
-    """Yield the cost of the chosen cell, also with start-up, which is billed, and that of the cheapest cell."""
+    """Yield the cost of the chosen and of the cheapest cell, each also with start-up, which is billed."""
     chosen, cheapest = recommendation.chosen, recommendation.cell(recommendation.cheapest_cell_id)
     if chosen is None or math.isnan(chosen.value("cost")):
         return
     unit = _unit("cost", recommendation)
     own, whole = chosen.value("cost"), chosen.value("total_cost")
-    text = f"{unit.text(own)} a training"
-    if whole > (1 + MATERIAL) * own:
-        text += f", {unit.number(whole)} with start-up"
-    least = f"cheapest: {unit.number(cheapest.value('cost'))}" if cheapest else "no eligible cell costs less"
-    yield "Cost", f"{text}; {least}"
+    is_material = whole > (1 + MATERIAL) * own
+    text = unit.text(own) + (", the cheapest" if cheapest is None else "")
+    text += f" ({unit.number(whole)} with start-up)" if is_material else ""
+    if cheapest:
+        text += f"; cheapest: {unit.number(cheapest.value('cost'))}"
+        text += f" ({unit.number(cheapest.value('total_cost'))})" if is_material else ""
+    yield "One training", text

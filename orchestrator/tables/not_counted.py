@@ -14,7 +14,7 @@ from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.tables.sentences import filled
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SLOWER, SWAPPED_PAGES, Fault
-from orchestrator.text.rows import not_ok_by_status
+from orchestrator.text.rows import cell_label, not_ok_by_status
 from sweeps.status import Status
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 
@@ -34,6 +34,7 @@ def not_counted(end: SweepEnd) -> str:
     without_result = [status.value for status in Status if not status.is_result()]
     values = {
         "statuses": trials.loc[~ok, "status"].value_counts().to_dict(),
+        "places": {Status.OOM.value: _places_of_oom(cells)},
         "faults": int(len(faults)),
         "fault": faults.iloc[0] if faults.nunique() == 1 else None,
         "has_answer": recommendation.chosen is not None,
@@ -48,6 +49,16 @@ def not_counted(end: SweepEnd) -> str:
     return filled("not_counted", values)
 
 
+def _places_of_oom(cells: pd.DataFrame) -> str:
+    """Return the GPUs, batches and rules that ran out of memory, two by name; empty if every cell did."""
+    out_of_memory = cells[cells["status"] == Status.OOM.value]
+    if len(out_of_memory) == len(cells):
+        return ""
+    # Cells that differ in further axes, such as the rate, have one place.
+    places = list(dict.fromkeys(map(cell_label, out_of_memory.to_dict("records"))))
+    return ", ".join(places[:2]) + (f" and {len(places) - 2} more" if len(places) > 2 else "")
+
+
 def _has_objective(end: SweepEnd) -> bool:
     """Return whether cells were compared, so that the validity of timings matters."""
     return end.recommendation.terms.report.objective != NO_OBJECTIVE
@@ -55,7 +66,8 @@ def _has_objective(end: SweepEnd) -> bool:
 
 def details_of_not_counted(end: SweepEnd) -> Iterator[tuple[str, str]]:
     """Yield which cells are not ok, and a line for each fault of timings with its causes, as (label, text)."""
-    if names := not_ok_by_status(end.cells):
+    # The line on trials has the places of those that are out of memory.
+    if names := not_ok_by_status(end.cells[end.cells["status"] != Status.OOM.value]):
         yield "Not ok", names
     if _has_objective(end):
         yield from _faults(end.trials)

@@ -26,10 +26,17 @@ from orchestrator.decision.recommendation import (
     Recommendation,
 )
 from orchestrator.store.files import finite
-from orchestrator.tables.candidates import Candidates, answers, by_batch, equal_rivals
+from orchestrator.tables.candidates import (
+    MATERIAL,
+    Candidates,
+    answers,
+    by_batch,
+    equal_rivals,
+    ratio_with_start_up,
+)
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
 from orchestrator.telemetry.timing_gate import Fault
-from orchestrator.text.numbers import suited
+from orchestrator.text.numbers import counted, suited
 from sweeps.status import Status, cost_of
 
 _UNSETTLED = ("indistinguishable", "near_margin")
@@ -37,6 +44,12 @@ _UNSETTLED = ("indistinguishable", "near_margin")
 
 _NOT_CLEAR = "Not CLEAR"
 """The label of the reasons why a recommendation is provisional."""
+
+_SHORT_NAME = 20
+"""The most characters of a name beside the command, which should take one line more."""
+
+RUNNER_UP = "Runner-up"
+"""The label of how the next eligible cell compares."""
 
 Labelled = Sequence[tuple[str, str]]
 """Facts as (label, text)."""
@@ -57,6 +70,8 @@ class RecommendationText:
     """Whether more GPUs are worth it, whether larger batches are safe, what it costs, and the runner-up."""
     facts: Labelled
     """What the choice holds for, and why it is provisional."""
+    settles: str
+    """Which cells the command that settles the verdict compares: `choice, baseline, 3 rivals`; empty without one."""
     next: str
     """What to do next, if no command makes the choice more certain; empty without a choice."""
     caveats: Sequence[str]
@@ -75,7 +90,7 @@ class RecommendationText:
 
 
 def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> str:
-    """Return what the command that settles the verdict takes: `+30 trials, about 60 s, 0.05 GPU-hours, 0.15 EUR`."""
+    """Return what the command that settles the verdict takes: `+30 trials, 60 s, 0.15 EUR`, or GPU-hours."""
     sizes = ["wall_s", "gpus_held"]
     # Disturbed timings and stragglers are repeated by mode=settle, too.
     again = trials.loc[trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value]), sizes]
@@ -87,15 +102,15 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
     if (trials["timing"] != "exclusive").all():
         # Trials that do not need all GPUs run side by side.
         took_s = max(added["wall_s"].max(), gpu_s / trials["gpus_held"].max())
-    about = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
+    took = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
     count = f"+{len(added)} trial{'s' if len(added) != 1 else ''}"
-    parts = [count, f"about {about if took_s < 90 * 60 else f'{took_s / 3600:.1f} h'}"]
+    parts = [count, took if took_s < 90 * 60 else f"{took_s / 3600:.1f} h"]
     report = recommendation.terms.report
-    if not recommendation.on_cpu:
+    if not recommendation.on_cpu and report.price_per_gpu_hour is None:
         parts.append(suited("GPU-hours", hours).text(hours))
-        if report.price_per_gpu_hour is not None:
-            cost = cost_of(hours, report.price_per_gpu_hour)
-            parts.append(suited(report.unit_of_cost, cost).text(cost))
+    elif not recommendation.on_cpu:
+        cost = cost_of(hours, report.price_per_gpu_hour)
+        parts.append(suited(report.unit_of_cost, cost).text(cost))
     return ", ".join(parts)
 
 
@@ -106,8 +121,9 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     caveats = [sentence(remark) for remark in recommendation.caveats]
     safe_choice = _safe_choice(recommendation)
     is_open = recommendation.verdict == UNDECIDED or bool(safe_choice)
+    lead_values = {"is_open": is_open, "with_start_up": _with_start_up(recommendation)}
     lead, *details = [
-        filled(remark.code, {**remark.values, "is_open": is_open})
+        filled(remark.code, {**remark.values, **lead_values})
         for remark in (recommendation.headline, *recommendation.details)
     ]
     # A sentence on a rival that may be the best has told of the runner-up.
@@ -124,14 +140,44 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         verdict=recommendation.verdict.upper(),
         lead=lead,
         details=[*beside, *safe_choice, *details],
-        answers=[*answers(recommendation), *([("Runner-up", runner_up)] if runner_up else ())],
+        answers=[*answers(recommendation), *([(RUNNER_UP, runner_up)] if runner_up else ())],
         facts=facts,
+        settles=_settles(recommendation) if recommendation.commands else "",
         next="" if recommendation.commands else _next(recommendation),
         caveats=caveats,
         behind="" if no_choice else filled("behind", recommendation),
         reasons=[sentence(remark) for remark in recommendation.reasons],
         sensitivity=[sentence(remark) for remark in recommendation.sensitivity],
     )
+
+
+def _settles(recommendation: Recommendation) -> str:
+    """Return which cells get further seeds; without any, timings are repeated."""
+    ids = [more.cell_id for more in recommendation.more_seeds]
+    chosen, baseline = recommendation.cell_id, recommendation.baseline_cell_id
+    rivals = [more.name for more in recommendation.more_seeds if more.cell_id not in (chosen, baseline)]
+    others = ["baseline"] if baseline in ids and baseline != chosen else []
+    if rivals:
+        is_named = len(rivals) == 1 and len(rivals[0]) <= _SHORT_NAME
+        others.append(rivals[0] if is_named else counted(len(rivals), "rival", "rivals"))
+    if others:
+        return ", ".join(["choice", *others])
+    return "more seeds of the choice" if ids else "timings again"
+
+
+def _with_start_up(recommendation: Recommendation) -> float:
+    """Return the headline's figure with start-up; NaN if start-up changes it little."""
+    chosen, baseline = recommendation.chosen, recommendation.baseline
+    figure = recommendation.terms.report.objective
+    if chosen is None or figure not in ("time", "cost"):
+        return math.nan
+    if baseline is not None and baseline != chosen:
+        # A speed-up, or the part of the baseline's cost.
+        above, below = (baseline, chosen) if figure == "time" else (chosen, baseline)
+        return ratio_with_start_up(recommendation, figure, above, below)
+    whole = chosen.value(f"total_{figure}")
+    is_material = whole > (1 + MATERIAL) * chosen.value(figure) and recommendation.deciding_time == "time"
+    return whole if is_material else math.nan
 
 
 def _safe_choice(recommendation: Recommendation) -> list[str]:

@@ -20,7 +20,7 @@ from orchestrator.decision.recommendation import CLEAR
 from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import Candidates, Column
 from orchestrator.tables.not_counted import details_of_not_counted, not_counted
-from orchestrator.tables.recommendation import RecommendationText, cost_of_settling, in_sentences
+from orchestrator.tables.recommendation import RUNNER_UP, RecommendationText, cost_of_settling, in_sentences
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.text.numbers import counted, duration, one_line
 from sweeps.status import Status
@@ -64,15 +64,16 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     """Return the lines; with fewer candidates and fewer facts if there would be more than MOST_LINES."""
     text = in_sentences(end.recommendation)
     facts = _facts(end, text)
-    answers = sum(rank <= 1 for rank, *_ in facts)
-    # Five rows are worth more than facts that answer no usual question, and answers more than the other rows.
+    essential, answers = (sum(rank <= limit for rank, *_ in facts) for limit in (1, 2))
+    # Five rows are worth more than facts that answer no usual question, and answers more than the other rows. Four rows
+    # are worth more than the runner-up: the chosen cell, the baseline, the safe one, and one with more GPUs.
     all_rows = [
         (rows, count, has_space)
         for count in range(len(facts), answers - 1, -1)
         for rows in range(8, 4, -1)
         for has_space in (True, False)
     ]
-    few_rows = [(rows, answers, False) for rows in (4, 3)]
+    few_rows = [(rows, count, False) for rows in (4, 3) for count in (answers, essential)]
     fewer_facts = [(2, count, False) for count in range(answers, -1, -1)]
     # All of them have these lines, and many have the same table.
     before = [*_wrapped(_heading(end), width, style="dim"), *_headline(text, width)]
@@ -110,7 +111,7 @@ def _heading(end: SweepEnd) -> str:
 
 def _headline(text: RecommendationText, width: int) -> list[Text]:
     """Return the recommendation as one paragraph: its first sentence is bold, and its details follow."""
-    badge, indent = f" {text.verdict}  " if text.verdict else " ", "   "
+    badge, indent = f" {text.verdict}  " if text.verdict else " ", " "
     # The verdict is part of the text that is wrapped, and then gets another style.
     paragraph = " ".join([f"{'_' * len(badge)}{text.lead}", *text.details])
     first, *others = _wrapped(paragraph, width - len(indent))
@@ -208,11 +209,11 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
     problems += [document.line for document in end.documents.values() if document.line]
     return [
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
-        *((1, label, answer) for label, answer in text.answers),
-        *((min(place, 1) * 2, label, doubt) for place, (label, doubt) in enumerate(text.facts)),
+        *((2 if label == RUNNER_UP else 1, label, answer) for label, answer in text.answers),
+        *((min(place, 1) * 3, label, doubt) for place, (label, doubt) in enumerate(text.facts)),
         *([(1, "Trials", trials)] if trials else []),
-        *((2, label, detail) for label, detail in details),
-        *((min(place, 1) * 3, label, problem) for place, (label, problem) in enumerate(problems)),
+        *((3, label, detail) for label, detail in details),
+        *((min(place, 1) * 4, label, problem) for place, (label, problem) in enumerate(problems)),
     ]
 
 
@@ -235,13 +236,13 @@ def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     """Return what to do next: if a command settles the verdict, on one line, so that it can be copied."""
     if not end.recommendation.commands:
         return _labelled("Next", text.next, width) if text.next else []
-    cost = f"({cost_of_settling(end.recommendation, end.trials)})"
+    settling = f"({text.settles}: {cost_of_settling(end.recommendation, end.trials)})"
     # The command is never cut, so that it can be copied.
     command = one_line(end.recommendation.commands[0], most=2000)
     line = Text.assemble(_label("Next"), command)
-    if line.cell_len + 3 + len(cost) <= width:
-        return [line.append(f"   {cost}", "dim")]
-    return [line, Text(" " * _INDENT + cost, "dim")]
+    if line.cell_len + 3 + len(settling) <= width:
+        return [line.append(f"   {settling}", "dim")]
+    return [line, *(Text(" " * _INDENT + part.plain, "dim") for part in _wrapped(settling, width - _INDENT))]
 
 
 def _last(text: RecommendationText, files: str) -> Text:

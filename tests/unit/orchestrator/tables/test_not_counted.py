@@ -37,10 +37,10 @@ def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendat
     ("records", "begins", "ends"),
     [
         (CLEAR, "", ""),
-        ([*CLEAR, *another(Status.OOM)], "3 oom;", "none touches the answer"),
-        ([*CLEAR, *another(**DISTURBED)], "3 timings disturbed;", "none touches the answer"),
+        ([*CLEAR, *another(Status.OOM)], "3 oom (1×128 none);", "none matters"),
+        ([*CLEAR, *another(**DISTURBED)], "3 disturbed;", "none matters"),
         ([*CLEAR, *another(Status.FAILED)], "3 failed;", "1 cell that failed may be better"),
-        ([*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))], "1 timing", "2 of 3 seeds"),
+        ([*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))], "1 disturbed", "2 of 3 seeds"),
     ],
 )
 def test_what_does_not_count_says_whether_the_answer_needs_it(
@@ -48,6 +48,21 @@ def test_what_does_not_count_says_whether_the_answer_needs_it(
 ) -> None:
     text = not_counted(ended(*decided_with_frames(records)))
     assert (text.startswith(begins) and text.endswith(ends)) if begins else text == ""
+
+
+@pytest.mark.parametrize(
+    ("batches", "place"),
+    [
+        ((128,), "1×128 none"),
+        ((128, 256), "1×128 none, 1×256 none"),
+        ((128, 256, 512, 1024), "1×128 none, 1×256 none and 2 more"),
+    ],
+)
+def test_the_place_of_an_out_of_memory_error_is_told_once(batches: tuple[int, ...], place: str) -> None:
+    failed = [record_of(1, seed, Status.OOM, batch=batch) for batch in batches for seed in range(3)]
+    end = ended(*decided_with_frames([*CLEAR, *failed]))
+    assert f"{len(failed)} oom ({place});" in not_counted(end) and dict(details_of_not_counted(end)) == {}
+    assert not_counted(ended(*decided_with_frames(failed))) == f"{len(failed)} oom"
 
 
 def test_without_an_objective_timings_do_not_matter() -> None:

@@ -96,7 +96,14 @@ def test_golden_rare_sentences(golden: Golden) -> None:
     loss = Metric(name="val_loss", higher_is_better=False)
     gpus = {"gpus": 1, "device": "cuda", "device_batch_size": 32, "lr": None, "lr_rule": "none"}
     use = {"name": "1×32 none", "cell": gpus, "measure": "energy for the fixed budget", "unit": "J"}
-    use |= {"baseline": "1×16 none", "difference": 0.0, "metric": loss, "margin": 0.01, "is_open": False}
+    use |= {
+        "baseline": "1×16 none",
+        "difference": 0.0,
+        "metric": loss,
+        "margin": 0.01,
+        "is_open": False,
+        "with_start_up": math.nan,
+    }
     after = {"name": "2×32 none", "measure": "time", "metric": loss, "p_best": 0.06}
     dearer = remark("needs_more_hours", name="1×32 none", ratio=2.0, on_cpu=False)
     poor = {"metric": loss, "name": "1×64 none", "difference": -0.727, "margins": 14.5, "of_chosen": 15.4}
