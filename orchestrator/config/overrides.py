@@ -208,7 +208,8 @@ def shell_command(overrides: Sequence[str]) -> str:
 def _as_typed(override: str, overrides: Sequence[str]) -> str:
     """Return one of the overrides as a person would write it; `rewritten` is the way back."""
     if axis := _DOTTED_AXIS.fullmatch(override):
-        return f'sweep.axes."{axis[1]}"={axis[2]}'
+        key = f'"{axis[1]}"' if "." in axis[1] else axis[1]
+        return f"sweep.axes.{key}={axis[2]}"
     group, _, choice = override.partition("=")
     if f"sweep={group.removeprefix('sweep/')}" in overrides and group.startswith("sweep/"):
         return f"scale={choice}"

@@ -25,7 +25,7 @@ from orchestrator.decision.contest import (
     log_objectives,
     pooled_differences,
 )
-from orchestrator.decision.recommendation import SURE, SURE_OF_SELECTED
+from orchestrator.decision.recommendation import NOTICED, SURE, SURE_OF_SELECTED
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array, Moments, least_error
 
@@ -152,10 +152,11 @@ class Choice:
     def ties_with(self, row: int) -> npt.NDArray[np.bool_]:
         """Return which other cells qualify and are as likely as this one to be the best, or not separable from it.
 
-        Cells are separable if the 95% interval of the ratio of their objectives excludes 1.
+        Cells are separable if the 95% interval of the ratio of their objectives excludes 1, or one is unlikely to be
+        the best: intervals of few seeds are wide.
         """
         ratio = self.log_objective.minus(row).intervals()
-        is_inseparable = (ratio.lo <= 0) & (ratio.hi >= 0)
+        is_inseparable = (ratio.lo <= 0) & (ratio.hi >= 0) & ~(self.p_best < NOTICED)
         as_likely = self.p_best >= self.p_best[row] - BY_DRAWS
         others = ~np.isnan(self.qualified) & (np.arange(len(as_likely)) != row)
         return np.asarray(others & (is_inseparable | as_likely))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -18,6 +19,7 @@ from orchestrator.decision.choice import SAFE, SHOWN
 from orchestrator.decision.recommendation import (
     COSTLY,
     TIED,
+    UNDECIDED,
     WORTH,
     Cell,
     Figure,
@@ -338,14 +340,18 @@ def _more_gpus(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
             values["has_start_up"] = (
                 is_told and judgement["by_time"] and not math.isnan(judgement["gain_with_start_up"])
             )
-        texts.append((judgement["step"].gpus, filled("worth_of_gpus", values)))
+        step, text = judgement["step"], filled("worth_of_gpus", values)
+        # The number that it is compared with stands before a gain, or the want of one.
+        is_compared = judgement["cell"] is not None or (judgement["worth"] == UNDECIDED and not judgement["why_none"])
+        steps_from = f"{step.best_fewer:g}→" if is_compared else ""
+        texts.append((steps_from, f"{step.gpus:g}", text))
         is_first &= judgement["cell"] is None
     if len(steps) == 1:
-        yield steps[0].name, "; ".join(text for _, text in texts)
+        yield steps[0].name, "; ".join(text for *_, text in texts)
     elif steps:
         # Numbers of GPUs with the same answer stand together: `4 and 8 not worth it`.
-        groups = groupby(texts, key=lambda pair: pair[1])
-        answers = [f"{listed([f'{gpus:g}' for gpus, _ in group])} {text}" for text, group in groups]
+        groups = groupby(texts, key=itemgetter(0, 2))
+        answers = [f"{fewer}{listed([gpus for _, gpus, _ in group])} {text}" for (fewer, text), group in groups]
         # `More processes` is wider than the terminal's labels.
         yield "Processes" if recommendation.on_cpu else "More GPUs", "; ".join(answers)
 
@@ -398,13 +404,16 @@ def _beside_the_step(step: GpuStep, step_cell: StepCell, recommendation: Recomme
     # The headline compares the choice with the baseline, which the step need not begin at.
     is_other_step = step_cell.cell_id == recommendation.cell_id and of_baseline not in (step.best_fewer, step.gpus)
     gain, cost = ratio_with_start_up(recommendation, "time", fewer, cell), _quotient(cell, fewer, "total_cost")
+    gain_over_baseline = _quotient(baseline, cell, recommendation.deciding_time)
+    cost_over_baseline = _quotient(cell, baseline, "cost")
     return {
         "gain_with_start_up": gain,
         "cost_with_start_up": cost,
         "is_costly_with_start_up": cost > gain and not recommendation.on_cpu,
         "gpus_of_baseline": of_baseline if is_other_step and of_baseline < step.gpus else math.nan,
-        "is_costly_over_baseline": _quotient(cell, baseline, "cost")
-        > _quotient(baseline, cell, recommendation.deciding_time),
+        "gain_over_baseline": gain_over_baseline,
+        "cost_over_baseline": cost_over_baseline,
+        "is_costly_over_baseline": cost_over_baseline > gain_over_baseline,
     }
 
 

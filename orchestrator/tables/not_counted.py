@@ -10,13 +10,15 @@ from collections.abc import Iterator
 import pandas as pd
 
 from orchestrator.analysis.validity import is_valid
-from orchestrator.decision.recommendation import NO_OBJECTIVE
+from orchestrator.decision.recommendation import NO_OBJECTIVE, Cell
 from orchestrator.tables.sentences import filled
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.rows import cell_label, not_ok_by_status
 from sweeps.status import Status
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
+
+SIZE = ("gpus", "device_batch_size")
 
 
 def not_counted(end: SweepEnd) -> str:
@@ -38,6 +40,7 @@ def not_counted(end: SweepEnd) -> str:
         "faults": int(len(faults)),
         "fault": faults.iloc[0] if faults.nunique() == 1 else None,
         "has_answer": recommendation.chosen is not None,
+        "has_size_of_oom": recommendation.chosen is not None and _has_size_of_oom(recommendation.chosen, cells),
         "touched": [
             {"name": cell.name, "timed": cell.n_timed, "n": int(n_seeds[cell.cell_id])}
             for cell in cells_of_answer
@@ -57,6 +60,12 @@ def _places_of_oom(cells: pd.DataFrame) -> str:
     # Cells that differ in further axes, such as the rate, have one place.
     places = list(dict.fromkeys(map(cell_label, out_of_memory.to_dict("records"))))
     return ", ".join(places[:2]) + (f" and {len(places) - 2} more" if len(places) > 2 else "")
+
+
+def _has_size_of_oom(cell: Cell, cells: pd.DataFrame) -> bool:
+    """Return whether a cell with the same GPUs and batch ran out of memory: this one may be close to it."""
+    out_of_memory = cells.loc[cells["status"] == Status.OOM.value, list(SIZE)]
+    return bool((out_of_memory == [cell.values[column] for column in SIZE]).all(axis=1).any())
 
 
 def _has_objective(end: SweepEnd) -> bool:

@@ -106,7 +106,7 @@ def test_rerun_is_one_value() -> None:
     [
         ["sweep=batch_scaling", 'sweep.axes."optimizer.lr"=[0.1,0.2]', "mode=settle"],
         ["sweep=published/conv2d", "scale=small", "budget.epochs=3"],
-        ['sweep.axes."model"=[cnn,"a b"]', "sweep.axes.gpus=[1,2]"],
+        ['sweep.axes.model=[cnn,"a b"]', "sweep.axes.gpus=[1,2]"],
     ],
 )
 def test_shell_command_is_what_a_person_types(typed: list[str]) -> None:

@@ -95,6 +95,15 @@ def test_tied_cells_both_count_as_best():
     assert choice.p_best[0] > 0.9 and choice.p_best[1] > 0.9
 
 
+def test_a_cell_that_is_unlikely_to_be_the_best_does_not_tie():
+    # Of two seeds the 95% interval of the ratio of times is wide enough to include 1.
+    choice = chosen_of([[16, 16.8], [20, 22]], [[0.9, 0.901], [0.889, 0.893]])
+    assert choice.log_objective.minus(0).intervals().lo[1] < 0 and choice.p_best[1] < 0.04
+    assert not choice.ties_with(0).any()
+    likelier = chosen_of([[16, 16.8], [17, 19]], [[0.9, 0.901], [0.9, 0.901]])
+    assert likelier.ties_with(0).tolist() == [False, True]
+
+
 def test_accuracy_chooses_if_all_objectives_tie():
     choice = chosen_of([[1.0, 1.0], [1.0, 1.0]], [[0.9, 0.9], [0.92, 0.93]])
     assert choice.tied.all() and choice.favourite == 1

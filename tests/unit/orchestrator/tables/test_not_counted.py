@@ -38,6 +38,7 @@ def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendat
     [
         (CLEAR, "", ""),
         ([*CLEAR, *another(Status.OOM)], "3 oom (1×128 none);", "none matters"),
+        ([*CLEAR, *(record_of(2, s, Status.OOM, lr_rule="linear") for s in range(3))], "3 oom (2×32", "its memory"),
         ([*CLEAR, *another(**DISTURBED)], "3 disturbed;", "none matters"),
         ([*CLEAR, *another(Status.FAILED)], "3 failed;", "1 cell that failed may be better"),
         ([*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))], "1 disturbed", "2 of 3 seeds"),
