@@ -333,6 +333,8 @@ def as_shape_mismatch(model: nn.Module, name: str, input_shape: tuple[int, ...])
     """
     try:
         yield
+    except torch.OutOfMemoryError:
+        raise  # a copy of the model would need memory, too
     except _SHAPE_ERRORS as error:
         reason = _why_rejected(model, input_shape) if len(input_shape) > 1 else None
         if reason is None:

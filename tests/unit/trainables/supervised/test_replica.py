@@ -1,3 +1,4 @@
+import copy
 import itertools
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from trainables.context import Context
 from trainables.inputs.inputs import Part
 from trainables.step.training_step import PRECISIONS, Objective
 from trainables.supervised import replica
-from trainables.supervised.replica import RankLocalPasses
+from trainables.supervised.replica import RankLocalPasses, ShapeMismatchError, as_shape_mismatch
 
 WORKLOAD: Any = SimpleNamespace(
     split=SimpleNamespace(train=Part(images=IMAGES, targets=LABELS)), form=form(), precision=PRECISIONS["fp64"]
@@ -48,3 +49,26 @@ def test_rank_local_passes_do_not_communicate(pair: Processes) -> None:
     """Ranks take different numbers of passes. On a CPU synchronised batch norm raises at once if it is used."""
     meet = rendezvous()
     assert pair.call(take_passes, (0, meet), (1, meet)) == ["SyncBatchNormFalse"] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "copies"),
+    [
+        (torch.OutOfMemoryError("full"), torch.OutOfMemoryError, 0),
+        (RuntimeError("mat1 and mat2 cannot be multiplied"), ShapeMismatchError, 1),
+    ],
+)
+def test_a_model_is_copied_to_explain_an_error_unless_memory_is_full(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception], copies: int
+) -> None:
+    model, copied = nn.Linear(5, 2), []
+    original = copy.deepcopy
+
+    def deepcopy(value: Any) -> Any:
+        copied.append(value)
+        return original(value)
+
+    monkeypatch.setattr(replica.copy, "deepcopy", deepcopy)
+    with pytest.raises(raised), as_shape_mismatch(model, "mine", (3, 4, 4)):
+        raise error
+    assert sum(value is model for value in copied) == copies
