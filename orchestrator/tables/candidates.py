@@ -277,8 +277,9 @@ def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[C
     """Yield the metric of choice, and its difference from the baseline's with the allowed loss in its title."""
     metric, margin = recommendation.terms.metric, recommendation.terms.report.margin
     values = [cell.value(metric.name) for cell in cells]
-    # Three decimals show nothing of a small loss.
-    texts = ["" if math.isnan(value) else f"{value:{'.3g' if 0 < abs(value) < 0.01 else '.3f'}}" for value in values]
+    # Decimals show nothing of a small loss.
+    forms = (".3g" if 0 < abs(value) < 0.01 else f".{_decimals(margin)}f" for value in values)
+    texts = ["" if math.isnan(value) else f"{value:{form}}" for value, form in zip(values, forms, strict=True)]
     yield Column(name="metric", title=metric.short_label, texts=texts, rank=4)
     figures = [cell.figures.get(f"{metric.name}_difference") for cell in cells]
     if recommendation.baseline is None or not all(figures):
@@ -306,7 +307,13 @@ def _difference(cell: Cell, value: float, margin: float, metric: Metric) -> str:
         return ""
     pooled, p_within = cell.value(f"{metric.name}_difference_pooled"), cell.p_within_margin
     is_odd = not math.isnan(p_within) and (margins.excess(-metric.sign * value, margin) <= 0) != (p_within >= 0.5)
-    return f"{value:+.3f} (likely {pooled:+.3f})" if is_odd else f"{value:+.3f}"
+    form = f"+.{_decimals(margin)}f"
+    return f"{value:{form}} (likely {pooled:{form}})" if is_odd else f"{value:{form}}"
+
+
+def _decimals(margin: float) -> int:
+    """Return the decimals with which a reader finds again the difference of two values beside a margin."""
+    return 3 if margin >= 0.01 else 4
 
 
 def _place(difference: float, margin: float) -> float:

@@ -237,11 +237,11 @@ def test_times_with_and_without_start_up_have_one_unit() -> None:
 @pytest.mark.parametrize(
     ("own", "pooled", "p_within", "text"),
     [
-        (-0.006, -0.004, 0.79, "-0.006 (likely -0.004)"),
-        (-0.004, -0.006, 0.4, "-0.004 (likely -0.006)"),
-        (-0.004, -0.004, 0.79, "-0.004"),
-        (-0.006, -0.006, 0.4, "-0.006"),
-        (-0.006, -0.006, math.nan, "-0.006"),
+        (-0.006, -0.004, 0.79, "-0.0060 (likely -0.0040)"),
+        (-0.004, -0.006, 0.4, "-0.0040 (likely -0.0060)"),
+        (-0.004, -0.004, 0.79, "-0.0040"),
+        (-0.006, -0.006, 0.4, "-0.0060"),
+        (-0.006, -0.006, math.nan, "-0.0060"),
     ],
 )
 def test_an_accuracy_beyond_the_margin_that_may_be_within_it_shows_both_estimates(
