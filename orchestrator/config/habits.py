@@ -275,14 +275,15 @@ def _stem(name: str) -> str:
 
 def _by_word(tables: Sequence[tuple[str, str]]) -> Mapping[str, Sequence[str]]:
     """Return {word: texts}, in which stems of words (`~batch`) are entries, too."""
-    found: dict[str, list[str]] = {}
+    texts_by_word: dict[str, list[str]] = {}
     for text, words in tables:
         for word in words.split():
             name, equals, value = word.partition("=")
             for entry in (word, f"~{_stem(name)}{equals}{value}"):
-                if text not in (texts := found.setdefault(entry, [])):  # words of one stem
+                texts = texts_by_word.setdefault(entry, [])
+                if text not in texts:  # else another word has the same stem
                     texts.append(text)
-    return found
+    return texts_by_word
 
 
 _OF_NAMES = _by_word([*_NAMES.items()])
@@ -386,17 +387,17 @@ def meant_in_section(section: str, value: str) -> str:
     # A budget of the whole sweep is as likely to be meant as one of each trial.
     beside = (section, f"sweep.{section}")
     kinds = {key: kind for key, kind in SCHEMA.items() if key.rpartition(".")[0] in beside}
-    found = {key: kind.number_in(value) for key, kind in kinds.items() if isinstance(kind, Number)}
+    values = {key: kind.number_in(value) for key, kind in kinds.items() if isinstance(kind, Number)}
     if is_money(value):
-        found = {key: number for key, number in found.items() if key.endswith("cost")}
+        values = {key: number for key, number in values.items() if key.endswith("cost")}
     elif seconds_in(value):
-        found = {key: number for key, number in found.items() if key.rpartition(".")[2] in ("seconds", "wall_s")}
-    found |= {key: value for key, kind in kinds.items() if value in kind.words}
-    found |= {key: _synonym(key, value) for key in kinds if _synonym(key, value)}
-    found = {key: word for key, word in found.items() if word}
-    if len(found) > _MOST_OFFERED:  # a plain number
-        found = {key: word for key, word in found.items() if key in _LIKELY}
-    return f"write {' or '.join(f'{key}={word}{_remark(key)}' for key, word in found.items())}" if found else ""
+        values = {key: number for key, number in values.items() if key.rpartition(".")[2] in ("seconds", "wall_s")}
+    values |= {key: value for key, kind in kinds.items() if value in kind.words}
+    values |= {key: _synonym(key, value) for key in kinds if _synonym(key, value)}
+    values = {key: word for key, word in values.items() if word}
+    if len(values) > _MOST_OFFERED:  # a plain number
+        values = {key: word for key, word in values.items() if key in _LIKELY}
+    return f"write {' or '.join(f'{key}={word}{_remark(key)}' for key, word in values.items())}" if values else ""
 
 
 def group_meant(key: str) -> str:

@@ -152,8 +152,8 @@ class Choice:
     def ties_with(self, row: int) -> npt.NDArray[np.bool_]:
         """Return which other cells qualify and are as likely as this one to be the best, or not separable from it.
 
-        Cells are separable if the 95% interval of the ratio of their objectives excludes 1, or one is unlikely to be
-        the best: intervals of few seeds are wide.
+        Two cells are separable if the 95% interval of the ratio of their objectives excludes 1. Few seeds give wide
+        intervals, so that a cell that is less likely than NOTICED to be the best counts as separable, too.
         """
         ratio = self.log_objective.minus(row).intervals()
         is_inseparable = (ratio.lo <= 0) & (ratio.hi >= 0) & ~(self.p_best < NOTICED)

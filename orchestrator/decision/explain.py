@@ -173,8 +173,9 @@ def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
     fault = Fault(faults.mode()[0]) if len(faults) else Fault.SEVERAL_MODELS
     faulty = ok[ok["timing_fault"] == fault.value] if len(faults) else concerned
     load = faulty.reindex(columns=["foreign_cpu", "foreign_cpu_by"]).dropna()
-    # Other faults, and other disturbances, are not the fault of the program that happened to run beside.
-    load = load[(load["foreign_cpu"] > FOREIGN_CPU) & (fault is Fault.DISTURBED)]
+    # A program that happened to run beside is no cause of other faults, nor of other disturbances.
+    is_cause = (load["foreign_cpu"] > FOREIGN_CPU) & (fault is Fault.DISTURBED)
+    load = load[is_cause]
     return remark(
         "no_speed",
         count=len(faulty),

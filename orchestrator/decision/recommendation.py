@@ -25,7 +25,7 @@ FEWEST_SEEDS = 3
 """With fewer seeds per cell, any recommendation is provisional."""
 
 NOTICED = 0.05
-"""Cells less likely than this to be the best are not mentioned and get no further seeds."""
+"""Cells less likely than this to be the best are no ties, are not mentioned, and get no further seeds."""
 
 
 CLEAR, SPEED_ONLY, TIED, UNDECIDED = "clear", "speed only", "tied", "undecided"

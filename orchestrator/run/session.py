@@ -74,7 +74,7 @@ class Session:
         self.restore_files()
 
     def restore_files(self) -> None:
-        """Restore the files of the valid end for trials whose further attempt was cut short."""
+        """Restore the files of the attempt that counts for trials whose further attempt was cut short."""
         self._folders.restore_files(self._history)
 
     def started(self, trial: TrialSpec) -> None:
@@ -95,7 +95,7 @@ class Session:
         # Before anything else: if the driver is killed now, the next one knows that an attempt may have begun.
         self._journal.append(Kind.STARTED, value | ({"measures": trial.measures} if trial.measures else {}))
         reached(Moment.TRIAL_STARTED)
-        # The files of the valid end must survive an attempt that may be interrupted.
+        # The files of the attempt that counts must survive one that may be interrupted.
         if had_ended:
             snapshot(self._folder.trial(trial.trial_id))
         self._folders.prepare(trial, continues=attempt > 1 and not had_ended)

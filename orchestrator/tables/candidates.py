@@ -277,7 +277,7 @@ def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[C
     """Yield the metric of choice, and its difference from the baseline's with the allowed loss in its title."""
     metric, margin = recommendation.terms.metric, recommendation.terms.report.margin
     values = [cell.value(metric.name) for cell in cells]
-    # Decimals show nothing of a small loss.
+    # With decimals alone, a small loss would be 0.
     forms = (".3g" if 0 < abs(value) < 0.01 else f".{_decimals(margin)}f" for value in values)
     texts = ["" if math.isnan(value) else f"{value:{form}}" for value, form in zip(values, forms, strict=True)]
     yield Column(name="metric", title=metric.short_label, texts=texts, rank=4)
@@ -312,7 +312,7 @@ def _difference(cell: Cell, value: float, margin: float, metric: Metric) -> str:
 
 
 def _decimals(margin: float) -> int:
-    """Return the decimals with which a reader finds again the difference of two values beside a margin."""
+    """Return how many decimals accuracies and their differences need beside this margin."""
     return 3 if margin >= 0.01 else 4
 
 
@@ -348,7 +348,7 @@ def _more_gpus(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
                 is_told and judgement["by_time"] and not math.isnan(judgement["gain_with_start_up"])
             )
         step, text = judgement["step"], filled("worth_of_gpus", values)
-        # The number that it is compared with stands before a gain, or the want of one.
+        # A gain, or the lack of one, names the number of GPUs that it is compared with: `2→8`.
         is_compared = judgement["cell"] is not None or (judgement["worth"] == UNDECIDED and not judgement["why_none"])
         steps_from = f"{step.best_fewer:g}→" if is_compared else ""
         texts.append((steps_from, f"{step.gpus:g}", text))
@@ -404,23 +404,20 @@ def _name_beside(step: GpuStep, cell: StepCell, recommendation: Recommendation, 
 
 
 def _beside_the_step(step: GpuStep, step_cell: StepCell, recommendation: Recommendation) -> dict[str, Any]:
-    """Return a step's gain and cost with start-up, and whether its cell is costly over a baseline with other GPUs."""
+    """Return a step's gain and cost with start-up, and those of its cell over a baseline with other GPUs."""
     cell, baseline = recommendation.cell(step_cell.cell_id), recommendation.baseline
     fewer = next((cell for cell in recommendation.shortlist if cell.name == step.name_of_fewer), None)
     of_baseline = math.nan if baseline is None else baseline.values["gpus"]
     # The headline compares the choice with the baseline, which the step need not begin at.
     is_other_step = step_cell.cell_id == recommendation.cell_id and of_baseline not in (step.best_fewer, step.gpus)
     gain, cost = ratio_with_start_up(recommendation, "time", fewer, cell), _quotient(cell, fewer, "total_cost")
-    gain_over_baseline = _quotient(baseline, cell, recommendation.deciding_time)
-    cost_over_baseline = _quotient(cell, baseline, "cost")
     return {
         "gain_with_start_up": gain,
         "cost_with_start_up": cost,
         "is_costly_with_start_up": cost > gain and not recommendation.on_cpu,
         "gpus_of_baseline": of_baseline if is_other_step and of_baseline < step.gpus else math.nan,
-        "gain_over_baseline": gain_over_baseline,
-        "cost_over_baseline": cost_over_baseline,
-        "is_costly_over_baseline": cost_over_baseline > gain_over_baseline,
+        "gain_over_baseline": _quotient(baseline, cell, recommendation.deciding_time),
+        "cost_over_baseline": _quotient(cell, baseline, "cost"),
     }
 
 

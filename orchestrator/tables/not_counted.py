@@ -18,7 +18,7 @@ from orchestrator.text.rows import cell_label, not_ok_by_status
 from sweeps.status import Status
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 
-SIZE = ("gpus", "device_batch_size")
+_SIZE = ("gpus", "device_batch_size")
 
 
 def not_counted(end: SweepEnd) -> str:
@@ -64,8 +64,8 @@ def _places_of_oom(cells: pd.DataFrame) -> str:
 
 def _has_size_of_oom(cell: Cell, cells: pd.DataFrame) -> bool:
     """Return whether a cell with the same GPUs and batch ran out of memory: this one may be close to it."""
-    out_of_memory = cells.loc[cells["status"] == Status.OOM.value, list(SIZE)]
-    return bool((out_of_memory == [cell.values[column] for column in SIZE]).all(axis=1).any())
+    out_of_memory = cells.loc[cells["status"] == Status.OOM.value, list(_SIZE)]
+    return bool((out_of_memory == [cell.values[column] for column in _SIZE]).all(axis=1).any())
 
 
 def _has_objective(end: SweepEnd) -> bool:
