@@ -32,7 +32,7 @@ from orchestrator.backends.backend import Backend, Listener
 from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
 from orchestrator.run.session import Session
-from orchestrator.schedule.cluster import Node, Shape
+from orchestrator.schedule.cluster import Footprint, Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.journal import Journal
 from orchestrator.store.lock import DirectoryLock
@@ -54,7 +54,7 @@ class FakeBackend:
     def nodes(self) -> tuple[Node, ...]:
         return NODES
 
-    def ask_for(self, shapes: Sequence[Shape]) -> None:
+    def ask_for(self, footprints: Sequence[Footprint]) -> None:
         """Do nothing: there is only this node."""
 
     def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:

@@ -5,7 +5,7 @@
 Trials request 1, 2, 4 or 8 GPUs (40, 25, 20, 15%) and take a log-normal time (median 300 s, σ = 1); estimates are off
 by up to 30%. The bound is max(Σ GPU-seconds / GPUs, longest trial). Tune's order is simulated on the same list: every
 trial that fits starts in the order of the list, over several nodes if no single node has room, without reservations.
-`gangs_started` counts gangs that found no processes of their shape: 15 on a node of 8 GPUs if every shape fills it
+`gangs_started` counts gangs that found no processes of their footprint: 15 on a node of 8 GPUs if each fills it
 once. Goals: makespan ≤ 1.05 × bound, and 100,000 trials planned in 30 s.
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.figures import machine, tell
 from benchmarks.warmth import cold_starts
-from orchestrator.schedule.cluster import Node, Shape, weight
+from orchestrator.schedule.cluster import Footprint, Node, weight
 from orchestrator.schedule.simulation import ScheduledTrial, makespan_s, simulate
 from sweeps.layout import Gang
 from sweeps.trial import TrialSpec
@@ -102,8 +102,8 @@ def idle_share(stays: Sequence[ScheduledTrial], gpus: int) -> float:
 def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: Callable[[TrialSpec], float]) -> float:
     """Return a lower bound for any order: max(Σ GPU-seconds / GPUs, longest trial); without GPUs in cores."""
     have = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes)
-    weights = {shape: weight(shape, nodes) for shape in set(map(Shape.of, trials))}
-    work = sum(weights[Shape.of(trial)] * takes_s(trial) for trial in trials)
+    weights = {footprint: weight(footprint, nodes) for footprint in set(map(Footprint.of, trials))}
+    work = sum(weights[Footprint.of(trial)] * takes_s(trial) for trial in trials)
     return max(work / have, max(map(takes_s, trials), default=0.0))
 
 

@@ -6,15 +6,15 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 
-from orchestrator.schedule.cluster import UNITS, Node, Placement, Shape
+from orchestrator.schedule.cluster import UNITS, Footprint, Node, Placement
 from orchestrator.schedule.simulation import ScheduledTrial
 
-Place = tuple[Shape, tuple[int, ...]]
-"""A shape, and the node of each of its ranks: who has the same may take one another's processes."""
+Place = tuple[Footprint, tuple[int, ...]]
+"""A footprint, and the node of each of its ranks: who has the same may take one another's processes."""
 
 
 def cold_starts(stays: Sequence[ScheduledTrial], nodes: Sequence[Node]) -> list[ScheduledTrial]:
-    """Return the trials that find no idle gang of their shape; gangs that block their room are ended, the largest
+    """Return the trials that find no idle gang of their footprint; gangs that block their room are ended, the largest
     first.
 
     `stays` are in the order of their starts.
@@ -47,7 +47,7 @@ def _make_room(needs: Counter[int], bare: list[int], idle: dict[Place, list[Plac
 
 
 def _place(placement: Placement) -> Place:
-    return placement.shape, tuple(sorted(placement.nodes))
+    return placement.footprint, tuple(sorted(placement.nodes))
 
 
 def _holds(placement: Placement) -> Counter[int]:

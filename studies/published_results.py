@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.library import NotebookPlots
-from orchestrator.store.history import History, difference
+from orchestrator.store.history import History, changes_between
 from orchestrator.store.journal import encode, replay
 from orchestrator.store.record import Kind, Record
 from orchestrator.store.results_folder import JOURNAL, METRICS, WHAT_IF, ResultsFolder
@@ -76,7 +76,7 @@ def gathered(folders: Sequence[Path], into: Path) -> None:
         taken = merged(journals)
         (into / JOURNAL).write_bytes(b"".join(encode(record.kind, record.value) + b"\n" for record in taken))
         for folder, records in zip(folders[:-1], journals, strict=False):
-            for line in difference(History(records).fingerprint or {}, History(journals[-1]).fingerprint or {}):
+            for line in changes_between(History(records).fingerprint or {}, History(journals[-1]).fingerprint or {}):
                 print(f"{folder} had another request: {line}")
     trials = {record.value.get("trial_id") for record in taken}
     for path in (path for folder in folders for path in ResultsFolder(folder).trials.glob(f"*/{METRICS}")):

@@ -44,7 +44,7 @@ def points(axes: Axes, zipped: Sequence[Sequence[str]] = (), exclude: Sequence[M
     return [point for point in in_order if not any(matches(point, entry) for entry in exclude)]
 
 
-def size(axes: Axes, zipped: Sequence[Sequence[str]] = ()) -> int:
+def grid_size(axes: Axes, zipped: Sequence[Sequence[str]] = ()) -> int:
     """Return the number of combinations, including those that `exclude` drops."""
     return math.prod(len(column) for column in _columns(axes, zipped))
 

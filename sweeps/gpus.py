@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 
-class Gpu(NamedTuple):
+class GpuModel(NamedTuple):
     """A kind of GPU."""
 
     half: float
@@ -20,11 +20,11 @@ class Gpu(NamedTuple):
     bytes_per_s: float
 
 
-def _gpu(half: float, tf32: float, fp32: float, memory_gb: float, gb_per_s: float) -> Gpu:
-    return Gpu(half * 1e12, tf32 * 1e12, fp32 * 1e12, memory_gb, gb_per_s * 1e9)
+def _gpu(half: float, tf32: float, fp32: float, memory_gb: float, gb_per_s: float) -> GpuModel:
+    return GpuModel(half * 1e12, tf32 * 1e12, fp32 * 1e12, memory_gb, gb_per_s * 1e9)
 
 
-GPUS: Mapping[str, Gpu] = {
+GPUS: Mapping[str, GpuModel] = {
     "B200": _gpu(2250, 1125, 75, 178.4, 8000),
     "H200": _gpu(989, 494, 67, 139.8, 4800),
     "H100 PCIe": _gpu(756, 378, 51, 79.1, 2000),
@@ -47,7 +47,7 @@ GPUS: Mapping[str, Gpu] = {
 """GPUs by a part of their names, from NVIDIA's data sheets."""
 
 
-def gpu_named(name: str) -> Gpu | None:
+def gpu_named(name: str) -> GpuModel | None:
     """Return the GPU by its name: `NVIDIA H100 80GB HBM3`. None if it is not known."""
     words = re.split(r"[ -]", name)
     known = [part for part in GPUS if set(part.split()) <= set(words)]

@@ -90,7 +90,7 @@ def _training_digest(trial: TrialSpec) -> str:
     rule = lr.rule if RULES[lr.rule].in_training or not is_own_loop else None
     # Names and seeds differ between cells that train alike.
     code = [trial.trainable, trial.config]
-    place = [trial.device, gang.ranks, gang.gpus_per_rank, gang.cpus_per_rank, trial.memory_share, trial.timing]
+    place = [trial.device, gang.ranks, gang.gpus_per_rank, gang.cpus_per_rank, trial.memory_fraction, trial.timing]
     rate = [lr.value, warmup, rule, lr.reference_batch_size]
     return digest([code, place, asdict(layout), asdict(trial.batch), rate])
 

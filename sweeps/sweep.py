@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sweeps.axes import Axes, Point, axes_errors, distinct, is_not_finite, is_number, is_whole, points, size
+from sweeps.axes import Axes, Point, axes_errors, distinct, grid_size, is_not_finite, is_number, is_whole, points
 from sweeps.errors import ConfigError
 from sweeps.identity import digest, without
 from sweeps.layout import ONE_PROCESS, OWN_RANKS, Gang, Layout, layout_of, least_nodes
@@ -104,7 +104,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     if errors:  # there is no grid, but the valid values can still be checked
         finite = {axis: [value for value in values if not is_not_finite(value)] for axis, values in axes.items()}
         axes, zipped, exclude = {axis: distinct(values) for axis, values in finite.items() if values}, (), ()
-    if (count := size(axes, zipped)) > MOST_TRIALS:
+    if (count := grid_size(axes, zipped)) > MOST_TRIALS:
         product = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
         errors.append(f"{count:,} combinations ({product}) are more than the {MOST_TRIALS:,} trials of a sweep")
         raise ConfigError(errors)

@@ -145,11 +145,11 @@ class TrialSpec:
         return {unit: amount for unit, amount in budget.items() if is_number(amount)}
 
     @property
-    def memory_share(self) -> float | None:
+    def memory_fraction(self) -> float | None:
         """The fraction of its GPU's memory that the rank may use on a shared device; None: no limit."""
         # A trial with the device to itself may use all of its memory, whatever fraction it asked for.
-        share = self.gang.gpus_per_rank
-        return share if self.timing == "shared" and 0 < share < 1 else None
+        fraction = self.gang.gpus_per_rank
+        return fraction if self.timing == "shared" and 0 < fraction < 1 else None
 
     @property
     def gpus_held(self) -> float:
@@ -160,8 +160,8 @@ class TrialSpec:
         """
         if self.device == "cpu":
             return self.gpus
-        share = self.gang.gpus_per_rank
-        return self.gang.ranks * (share if self.timing == "shared" else math.ceil(share))
+        per_rank = self.gang.gpus_per_rank
+        return self.gang.ranks * (per_rank if self.timing == "shared" else math.ceil(per_rank))
 
     @property
     def columns(self) -> dict[str, Any]:

@@ -6,11 +6,11 @@ import sys
 
 from sweeps.forecast import BESIDE_GB
 
-LEAST_SHARE = 0.01
+LEAST_FRACTION = 0.01
 
 
-def limit(device: str, share: float | None) -> None:
-    """Limit the process to this share of the GPU's memory; None: no limit.
+def limit(device: str, fraction: float | None) -> None:
+    """Limit the process to this fraction of the GPU's memory; None: no limit.
 
     Beyond the limit an allocation fails as on a full GPU, and other processes on the GPU are not affected. Call it
     after the import of the trainable's module: if that does not import torch, there is nothing to limit.
@@ -19,9 +19,9 @@ def limit(device: str, share: float | None) -> None:
         return
     import torch
 
-    if share is not None:
+    if fraction is not None:
         beside = BESIDE_GB * 2**30 / torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(max(LEAST_SHARE, share - beside), 0)
+        torch.cuda.set_per_process_memory_fraction(max(LEAST_FRACTION, fraction - beside), 0)
     elif torch.cuda.is_initialized():
         torch.cuda.set_per_process_memory_fraction(1.0, 0)  # the trial before may have had less
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 
-def collect(device: str) -> dict[str, Any]:
+def of_process(device: str) -> dict[str, Any]:
     """Return what produced a trial's figures; keys that would need torch are absent if it is not loaded."""
     about = _machine() | (_torch_build() | {"process": _process()} if "torch" in sys.modules else {})
     model = _gpu_model() if device.startswith("cuda") else about.get("cpu_model")

@@ -137,16 +137,16 @@ def run(
         metrics = _train(request.trial, context)
         rank_exit = RankExit(rank=context.rank, note="; ".join(context.remarks), metrics=metrics)
     except (Exception, SystemExit) as error:
-        rank_exit, share = exit_by(error, context.rank), request.trial.memory_share
-        if rank_exit.cause is Cause.DEVICE_MEMORY and share is not None:
-            rank_exit = replace(rank_exit, note=f"in {share:g} of the GPU's memory: {rank_exit.note}")
+        rank_exit, fraction = exit_by(error, context.rank), request.trial.memory_fraction
+        if rank_exit.cause is Cause.DEVICE_MEMORY and fraction is not None:
+            rank_exit = replace(rank_exit, note=f"in {fraction:g} of the GPU's memory: {rank_exit.note}")
         if rank_exit.status is Status.SKIPPED:
             rank_exit = replace(rank_exit, metrics=plain(context.metrics))
     memory: dict[str, float] = {}
     about: dict[str, Any] = {}
     try:
         memory = device_memory.taken(context.device)
-        about = provenance.collect(context.device)
+        about = provenance.of_process(context.device)
         isolation.leave()
     except Exception as error:  # some CUDA errors are sticky: every later call in the process fails, too
         # The trial's own error comes first: the sticky one is its consequence.
@@ -161,7 +161,7 @@ def run(
 def _train(trial: TrialSpec, context: Context) -> dict[str, Any]:
     trainable = resolve(trial.trainable)
     isolation.enter(trial.trainable, seed=trial.seed, threads=context.threads)
-    device_memory.limit(context.device, trial.memory_share)
+    device_memory.limit(context.device, trial.memory_fraction)
     returned: Any = trainable(dict(trial.config), context)  # None, except from functions written for Ray Tune
     if isinstance(returned, Mapping):
         context.summarize(returned)

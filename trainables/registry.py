@@ -126,7 +126,7 @@ def factory_of(section: str, config: Mapping[str, Any]) -> tuple[Callable[..., A
     return factory, options
 
 
-def taken(factory: Callable[..., Any], given: Mapping[str, Any], *, named: bool = True) -> dict[str, Any]:
+def accepted(factory: Callable[..., Any], given: Mapping[str, Any], *, named: bool = True) -> dict[str, Any]:
     """Return those of the arguments that the factory takes by name, or by `**kwargs`; not `named`: only the latter."""
     parameters = inspect.signature(factory).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())

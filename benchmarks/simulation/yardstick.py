@@ -15,7 +15,7 @@ from benchmarks.simulation.worlds import CLEAN, COUNTS, Drift, Noise, World, los
 from orchestrator.config.request import Metric, Terms
 from orchestrator.decision.choice import TIE, Choice, choose
 from orchestrator.decision.claims import Claim
-from orchestrator.decision.contest import Contest, accuracy_differences, pooled_differences
+from orchestrator.decision.contest import Contest, pooled_differences, score_differences
 from orchestrator.decision.decide import decide
 from orchestrator.decision.more_seeds import further_seeds
 from orchestrator.decision.recommendation import CLEAR, SURE
@@ -137,7 +137,7 @@ def shrunken_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
     hits = []
     for values in noise.draw(generator, sims, cells, seeds):
         contest = Contest(objective=np.exp(values), accuracy=values, baseline=0, margin=1.0)
-        differences = accuracy_differences(contest)
+        differences = score_differences(contest)
         half = student_t.ppf(0.975, differences.freedom) * differences.error
         hits.append(np.mean(np.abs(differences.point[1:]) <= half[1:]))
     return float(np.mean(hits))
@@ -325,8 +325,8 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
 
 def _opportunity_cost(asked: Contest, choice: Choice, generator: np.random.Generator) -> np.ndarray:
     times = choice.log_objective.draws(generator, DRAWS)
-    pooled = pooled_differences(asked, choice.accuracy_difference, generator, DRAWS)
-    within = (choice.accuracy_difference.draws(generator, DRAWS) if pooled is None else pooled) >= -MARGIN
+    pooled = pooled_differences(asked, choice.score_difference, generator, DRAWS)
+    within = (choice.score_difference.draws(generator, DRAWS) if pooled is None else pooled) >= -MARGIN
     least = np.where(within, times, np.inf).min(axis=1, keepdims=True)
     cost = (np.maximum(times - least, 0.0) + np.log(2) * ~within).mean(axis=0)
     return np.where(choice.p_within >= 0.05, cost, np.inf)

@@ -23,7 +23,7 @@ from orchestrator.analysis.objective import total_s
 from orchestrator.analysis.summary import summary_frame
 from orchestrator.config.request import Metric, Request, Terms
 from orchestrator.statistics.collapses import FEWEST_LOSSES, collapsed
-from orchestrator.store.record import TrialRecord, figure, tokens_per_s
+from orchestrator.store.record import TrialRecord, metric_value, tokens_per_s
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.telemetry import timing_gate
@@ -99,9 +99,9 @@ def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
     for record in records:
         if record.status is not Status.OK:
             continue
-        imbalance_s = figure(record.metrics, "step_imbalance_s")
+        imbalance_s = metric_value(record.metrics, "step_imbalance_s")
         # Without the communication, in which fast ranks wait for the slow one.
-        own_s = sum(figure(record.metrics, name) or 0.0 for name in _OWN_PARTS)
+        own_s = sum(metric_value(record.metrics, name) or 0.0 for name in _OWN_PARTS)
         slowest = 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0
         if slowest >= timing_gate.SLOWER:
             rank = f"rank {record.metrics['slowest_rank']}" if "slowest_rank" in record.metrics else "the slowest rank"

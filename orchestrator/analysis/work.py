@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.store.alike import same_work
-from orchestrator.store.record import TrialRecord, figure
+from orchestrator.store.record import TrialRecord, metric_value
 from sweeps.lr_rule import RULES
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
@@ -99,7 +99,7 @@ def accounts(records: Sequence[TrialRecord]) -> dict[str, Account]:
     """
     groups: dict[str, list[TrialRecord]] = {}
     for record in records:
-        if record.status is Status.OK and record.budget and figure(record.metrics, "time_to_target_s") is None:
+        if record.status is Status.OK and record.budget and metric_value(record.metrics, "time_to_target_s") is None:
             groups.setdefault(same_work(record), []).append(record)
     by_id: dict[str, Account] = {}
     for group in groups.values():
@@ -124,7 +124,7 @@ def _yardstick(group: Sequence[TrialRecord], unit: str) -> Work | None:
 
 def _in_budget(record: TrialRecord, unit: str) -> Work | None:
     """Return the trial's work in this unit and what it implies for its whole budget."""
-    done, of_budget = figure(record.metrics, unit), _of_budget(record)
+    done, of_budget = metric_value(record.metrics, unit), _of_budget(record)
     if not done:
         return None
     # Four of eight epochs imply twice their samples.
@@ -135,7 +135,7 @@ def _in_budget(record: TrialRecord, unit: str) -> Work | None:
 def _has_equal_lengths(group: Sequence[TrialRecord]) -> bool:
     """Return whether the trials of a group can do the same work; fixed steps or seconds give each cell its own."""
     budget = group[0].budget
-    steps = {figure(record.metrics, "steps") for record in group}
+    steps = {metric_value(record.metrics, "steps") for record in group}
     batches = {record.global_batch_size for record in group}
     # A script with a fixed number of steps does more work with a larger batch.
     has_same_steps = None not in steps and len(steps) == 1 < len(batches)
@@ -159,7 +159,7 @@ def _of_budget(record: TrialRecord) -> Work | None:
     A count of lines that may not be epochs is only compared with the same count of other cells.
     """
     unit, asked = next(iter(record.budget.items()))
-    done = figure(record.metrics, unit)
+    done = metric_value(record.metrics, unit)
     # Lines may come with every second epoch, in all cells alike.
     is_assumed = unit == "epochs" and record.metrics.get("work_source") == "assumed"
     if done is None or unit == "seconds" or is_assumed or record.metrics.get("own_length"):
@@ -170,7 +170,7 @@ def _of_budget(record: TrialRecord) -> Work | None:
 def _of_cells(record: TrialRecord, yardsticks: Mapping[str, Work]) -> Work | None:
     """Return the trial's work against that of all cells, in the first unit that it reports; None if unknown."""
     for unit, yardstick in yardsticks.items():
-        done = figure(record.metrics, unit)
+        done = metric_value(record.metrics, unit)
         if done is not None:
             return Work(unit=unit, done=done, asked=yardstick.asked, step=_step(record, unit) + yardstick.step)
     return None
@@ -178,7 +178,7 @@ def _of_cells(record: TrialRecord, yardsticks: Mapping[str, Work]) -> Work | Non
 
 def _step(record: TrialRecord, unit: str) -> float:
     """Return the work of one optimizer step, by which a trial may miss its budget; 0 if unknown."""
-    samples, done = figure(record.metrics, "samples"), figure(record.metrics, unit)
+    samples, done = metric_value(record.metrics, "samples"), metric_value(record.metrics, unit)
     if unit == "steps" or not samples or not done:
         return 0.0
     return record.global_batch_size * done / samples

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.config.settings import Settings
-from orchestrator.schedule.cluster import Node, Shape
+from orchestrator.schedule.cluster import Footprint, Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.record import TrialOutcome
 from sweeps.rank_exit import CONNECTION_ERROR, Cause, RankExit
@@ -56,7 +56,7 @@ class Backend(Protocol):
     def nodes(self) -> tuple[Node, ...]:
         """Return the nodes available now."""
 
-    def ask_for(self, shapes: Sequence[Shape]) -> None:
+    def ask_for(self, footprints: Sequence[Footprint]) -> None:
         """Ask an autoscaler for nodes for these gangs, until others are asked for or `run` ends."""
 
     def run(self, trial_queue: TrialQueue, results_dir: Path, listener: Listener) -> None:

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from orchestrator.backends.backend import RANK_ENTRY, GuardedListener, HangWatch, Listener, outcome_of
 from orchestrator.config.settings import Settings
-from orchestrator.schedule.cluster import Node, Shape
+from orchestrator.schedule.cluster import Footprint, Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
 from orchestrator.store.record import TrialOutcome
@@ -136,7 +136,7 @@ class InProcessBackend:
         """Return the one slot."""
         return (slot(),)
 
-    def ask_for(self, shapes: Sequence[Shape]) -> None:
+    def ask_for(self, footprints: Sequence[Footprint]) -> None:
         """Do nothing: there is only one slot."""
 
     def run(self, trial_queue: TrialQueue, results_dir: Path, listener: Listener) -> None:

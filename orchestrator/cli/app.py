@@ -22,8 +22,8 @@ from orchestrator.cli.recorded import with_recorded
 from orchestrator.config.compose import WRONG, Composition, initialised
 from orchestrator.config.habits import without_dashes
 from orchestrator.config.hydra_private import (
+    error_line,
     flags_parser,
-    one_line,
     overrides_of_this_job,
     run_job,
     run_jobs,
@@ -278,7 +278,7 @@ def objective_of(results_dir: Path, objective: SweeperObjectiveSection) -> float
 def _why(error: Exception) -> str:
     """Return in one line why Hydra failed."""
     # A plain ValueError comes from logging.config, which does not name the key.
-    return f"hydra.hydra_logging or hydra.job_logging: {error}" if type(error) is ValueError else one_line(error)
+    return f"hydra.hydra_logging or hydra.job_logging: {error}" if type(error) is ValueError else error_line(error)
 
 
 def _wrong(error: ConfigError) -> int:

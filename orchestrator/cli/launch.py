@@ -22,7 +22,7 @@ from orchestrator.config.kinds import Described, KeyKind, Number, seconds_in
 from orchestrator.config.schema import SCHEMA
 from sweeps.errors import ConfigError, UnknownChoice
 
-GPUS = 8  # GPUs of a node, unless `cluster.gpus_per_node` is set
+USUAL_GPUS = 8  # GPUs of a node, unless `cluster.gpus_per_node` is set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +75,10 @@ _BY_RAY = ("ray.io/accelerator-type", "ray.io/node-id")  # labels that Ray gives
 _NOT_FORWARDED = ("mode=", "launch.", "cluster.address=", "cluster.gpus_per_node=")
 
 
-def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> str:
+def launch_file(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> str:
     """Return the file for `launch.target`, given a checked config. Raises ConfigError with all wrong options."""
     cluster, gpu_type = config["cluster"], config["cluster"]["gpu_type"]
-    gpus = GPUS if cluster["gpus_per_node"] is None else cluster["gpus_per_node"]
+    gpus = USUAL_GPUS if cluster["gpus_per_node"] is None else cluster["gpus_per_node"]
     section = {**config["launch"], "gpus_per_node": gpus}
     if section["target"] is None:
         raise ConfigError([f"launch.target is not set; valid: {', '.join(SCHEMA['launch.target'].words)}"])

@@ -63,7 +63,7 @@ def _plan(checked: CheckedSweep) -> int:
 
 
 def _forecast(checked: CheckedSweep) -> int:
-    from orchestrator.plan.forecasts import complete
+    from orchestrator.plan.forecasts import rehearse_missing
     from orchestrator.plan.plan import plan_now
     from orchestrator.plan.prices import offers_of
     from orchestrator.plan.printout import forecast_text
@@ -84,7 +84,7 @@ def _forecast(checked: CheckedSweep) -> int:
         file = folder.rehearsals_for(checked.request.settings.shapes_of)
         # A log has no status line: each rehearsal gets a line.
         say = status.update if console.is_terminal else partial(console.print, markup=False, soft_wrap=True)
-        failures = complete(plan.trials, plan.forecasts, plan.nodes, file, say)
+        failures = rehearse_missing(plan.trials, plan.forecasts, plan.nodes, file, say)
     for failure in failures:
         console.print(failure, markup=False, soft_wrap=True)
     print(printable(forecast_text(plan_now(checked), checked.request)))
@@ -123,9 +123,9 @@ def _watch(checked: CheckedSweep) -> int:
 
 
 def _launch(checked: CheckedSweep) -> int:
-    from orchestrator.cli.launch import text_of
+    from orchestrator.cli.launch import launch_file
 
-    print(text_of(checked.config, checked.request.sweep.name, checked.composition.arguments), end="")
+    print(launch_file(checked.config, checked.request.sweep.name, checked.composition.arguments), end="")
     return 0
 
 

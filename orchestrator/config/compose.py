@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.config_files import check_file
-from orchestrator.config.hydra_private import Checks, initialised_at, one_line, resolved
+from orchestrator.config.hydra_private import Checks, error_line, initialised_at, resolved
 from orchestrator.config.key_checks import place_errors
 from orchestrator.config.multirun import axes_of
 from orchestrator.config.overrides import FROM_PROGRAM, is_search_path, key_of, with_alternatives
@@ -139,7 +139,7 @@ class Composition:
         except ConfigError:
             raise
         except WRONG as error:
-            raise ConfigError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
+            raise ConfigError([f"with {', '.join(chosen)}: {error_line(error)}"]) from None
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def _errors_in_module(module: str, seen: set[Path], installed: bool) -> Iterator
             continue
         seen.add(file)
         try:
-            tree, changes_imports = parsed(file)
+            tree, changes_imports = parsed_module(file)
         except SyntaxError as error:
             yield f"{file}, line {error.lineno}: {type(error).__name__}: {error.msg}"
             continue
@@ -95,7 +95,7 @@ def origin_of(node: ast.ImportFrom, package: Sequence[str]) -> str:
     return ".".join([*above, *([node.module] if node.module else [])])
 
 
-def parsed(file: Path) -> tuple[ast.Module, bool]:
+def parsed_module(file: Path) -> tuple[ast.Module, bool]:
     """Return the parsed module, and whether it changes how modules are found. Raises SyntaxError."""
     # The time is part of the key, since a file may be edited while a notebook runs.
     return _parsed(file, file.stat().st_mtime_ns)

@@ -161,7 +161,7 @@ def saved_without_secrets() -> Iterator[None]:
 
 def apply_override(override: str, config: DictConfig) -> None:
     """Set one key in a composed config, as composing with the override does. Raises HydraException."""
-    single = parsed([override])
+    single = parsed_overrides([override])
     loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
     loader.validate_sweep_overrides_legal(single, RunMode.RUN, from_shell=False)
     ConfigLoaderImpl._apply_overrides_to_config(single, config)
@@ -274,7 +274,7 @@ def flag_names() -> list[str]:
     return [flag for action in get_args_parser()._actions for flag in action.option_strings]
 
 
-def parsed(overrides: Sequence[str]) -> list[Override]:
+def parsed_overrides(overrides: Sequence[str]) -> list[Override]:
     """Parse overrides in Hydra's grammar. Raises HydraException."""
     return OverridesParser.create().parse_overrides(list(overrides))
 
@@ -383,13 +383,13 @@ omegaconf._utils.get_yaml_loader = _yaml_loader
 _LONGEST_TOLD = 1000  # what Hydra says is cut here: it may repeat a whole config
 
 
-def one_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return the error in one line, with its cause if Hydra names only what failed."""
     text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
     text = re.sub(r" See https://hydra\.cc/\S+ for details|: None$", "", text)
     text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda match: f" ({match[1]})" if match[1] else "", text)
     text = re.sub(r"maximum recursion depth exceeded.*", "values are nested too deep", text)
     # Hydra's own error often says only that a call failed.
-    why = one_line(error.__cause__) if error.__cause__ else ""
+    why = error_line(error.__cause__) if error.__cause__ else ""
     line = f"{text}: {why}" if why and why not in text else text
     return line if len(line) <= _LONGEST_TOLD else f"{line[:_LONGEST_TOLD]} …"

@@ -9,7 +9,7 @@ from typing import Any
 
 from hydra.errors import HydraException
 
-from orchestrator.config.hydra_private import one_line, parsed, values_of_sweep
+from orchestrator.config.hydra_private import error_line, parsed_overrides, values_of_sweep
 from orchestrator.config.overrides import key_of
 from orchestrator.config.request import AUTO_GPUS
 from sweeps.axes import Axes, flat
@@ -25,7 +25,7 @@ def axes_of(section: Mapping[str, Any]) -> Axes:
         try:
             axes[axis] = _axis_values(axis, value)
         except HydraException as error:
-            errors.append(f"sweep.axes.{axis}={value!r}: {one_line(error)}")
+            errors.append(f"sweep.axes.{axis}={value!r}: {error_line(error)}")
     if errors:
         raise ConfigError(errors)
     return axes
@@ -37,7 +37,7 @@ def _axis_values(axis: str, value: Any) -> Any:
         return value
     if not isinstance(value, str):
         return [value]
-    (override,) = parsed([f"{axis}={value}"])
+    (override,) = parsed_overrides([f"{axis}={value}"])
     # With Hydra's own grammar, so that an axis takes what a multirun takes: lists, range(), choice().
     if not override.is_sweep_override():
         values = override.value()
@@ -58,7 +58,7 @@ def is_data(argument: str) -> bool:
     if "${" in argument or deepest > _MOST_NESTED:
         return False
     try:
-        (override,) = parsed([argument])
+        (override,) = parsed_overrides([argument])
     except HydraException:
         return False
     # Several values would start several sweeps, and a package moves the setting elsewhere.
@@ -81,7 +81,7 @@ def is_multirun(overrides: Iterable[str]) -> bool:
 def expanded(overrides: Sequence[str]) -> list[list[str]]:
     """Return the overrides of each sweep of a multirun. Raises ConfigError if there are more than MOST_TRIALS."""
     try:
-        given = list(zip(parsed(overrides), overrides, strict=True))
+        given = list(zip(parsed_overrides(overrides), overrides, strict=True))
     except HydraException:  # Hydra reports this itself before running anything
         return [list(overrides)]
     most = MOST_TRIALS + 1  # 'range(0,1e12)' exhausts memory

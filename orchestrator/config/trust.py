@@ -18,9 +18,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.config.content_hashes import SHIPPED, is_installed, origin_of, parsed, source_file
-from orchestrator.config.hydra_private import OWN_PLUGINS
-from orchestrator.config.hydra_private import parsed as parsed_overrides
+from orchestrator.config.content_hashes import SHIPPED, is_installed, origin_of, parsed_module, source_file
+from orchestrator.config.hydra_private import OWN_PLUGINS, parsed_overrides
 from orchestrator.config.overrides import folder_of, key_of
 from orchestrator.config.search_path import shipped_dirs
 from sweeps.errors import ConfigError
@@ -183,7 +182,7 @@ def _bound(module: str) -> Iterator[tuple[str, str | None]]:
     file = source_file(module)
     assert file is not None
     try:
-        tree, _ = parsed(file)
+        tree, _ = parsed_module(file)
     except SyntaxError:  # reported elsewhere
         return
     inside = module if file.name == "__init__.py" else module.rpartition(".")[0]

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.config.compose import WRONG
 from orchestrator.config.habits import choice_meant, elsewhere, group_meant, meant, meant_by_word, override_of
-from orchestrator.config.hydra_private import apply_override, one_line, resolved
+from orchestrator.config.hydra_private import apply_override, error_line, resolved
 from orchestrator.config.kinds import OneOf
 from orchestrator.config.overrides import is_search_path, key_of
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, keys_of_groups
@@ -43,7 +43,7 @@ class CompositionError(ConfigError):
             self._try(overrides)
         # In the order of the command line, whatever the order in which they were tried.
         lines = [self._unfit[override] for override in overrides if override in self._unfit]
-        super().__init__(lines or [one_line(error)])
+        super().__init__(lines or [error_line(error)])
         self.fitting = tuple(override for override in overrides if override not in self._unfit)
         self.composed = self.composed if self._unfit else None
 
@@ -145,7 +145,7 @@ def _explained(override: str, error: Exception, keys: Sequence[str], groups: Gro
         return f"{override!r}: there is no key {key!r}{_instead_of(key, value, known, groups)}"
     # Its value cannot be read. Labels and environment variables are given by `++`, which the user has not typed.
     written = override.removeprefix("++")
-    return f"{written!r}: {one_line(error)}{_quoting(written, error)}"
+    return f"{written!r}: {error_line(error)}{_quoting(written, error)}"
 
 
 def _no_choice(group: str, value: str, options: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import is_valid, with_valid_timings
 from orchestrator.config.request import Metric, Request, Terms
 from orchestrator.decision.choice import TIE, Choice, choose
-from orchestrator.decision.contest import Contest, Restarts, accuracy_differences, log_objectives
+from orchestrator.decision.contest import Contest, Restarts, log_objectives, score_differences
 from orchestrator.decision.eligibility import Eligible, speed_is_known
 from orchestrator.decision.recommendation import SURE, Remark, remark
 from orchestrator.statistics import margins
@@ -353,7 +353,7 @@ def better_than_baseline(contest: Contest) -> int | None:
     It is better by more than `margins.IMPLAUSIBLE`, and the lower end of the difference's 95% interval, where it is
     known, is above one margin.
     """
-    difference, lost = accuracy_differences(contest), contest.lost.mean
+    difference, lost = score_differences(contest), contest.lost.mean
     may_be_chosen = ~np.isnan(contest.objective).all(axis=1)
     above = np.where(may_be_chosen, difference.point - lost, np.nan)
     if np.isnan(above).all():

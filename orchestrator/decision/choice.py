@@ -21,9 +21,9 @@ from orchestrator.decision.contest import (
     Contest,
     Means,
     accuracies,
-    accuracy_differences,
     log_objectives,
     pooled_differences,
+    score_differences,
 )
 from orchestrator.decision.recommendation import NOTICED, SURE, SURE_OF_SELECTED
 from orchestrator.statistics import margins
@@ -62,7 +62,7 @@ class Choice:
     safe: int | None = None
     """The same among the cells that are within the margin with probability SAFE; None if chance is unknown."""
     log_objective: Means
-    accuracy_difference: Means
+    score_difference: Means
     """Differences from the baseline, above 0 if a cell is more accurate; points are NaN if accuracy is not compared."""
     excess: Array
     """How far each loss is beyond the margin: at most 0 within it, NaN if accuracy is not compared."""
@@ -131,7 +131,7 @@ class Choice:
         """Return the row within TIE of the fewest hours; of several a tied, a SURE, the best by pooled accuracy."""
         hours = np.where(rows, self.contest.log_hours, np.nan)
         is_dearer = rows & ~_tied(hours) & ~np.isnan(hours).all()
-        is_compared = not np.isnan(self.accuracy_difference.point).all()
+        is_compared = not np.isnan(self.score_difference.point).all()
         is_unsure = is_compared & ~(self.p_best >= SURE)
         # Of similar cells, pooled estimates rank the truth better than each cell's own mean, and fit P(within).
         order = (self.log_objective.point, -self.pooled_difference, is_unsure, ~tied, is_dearer, ~rows)
@@ -198,7 +198,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     times = objective.draws(generator, draws)
     if contest.restarts is not None:
         times = times + contest.restarts.draws(generator, len(times))
-    difference = accuracy_differences(contest)
+    difference = score_differences(contest)
     pooled = pooled_differences(contest, difference, generator, len(times))
     without_collapses = difference.draws(generator, len(times)) if pooled is None else pooled
     collapses = contest.lost
@@ -227,7 +227,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
         contest=contest,
         favourite=None,
         log_objective=objective,
-        accuracy_difference=replace(difference, point=measured),
+        score_difference=replace(difference, point=measured),
         excess=excess,
         pooled_difference=measured if pooled is None else np.median(changes, axis=0),
         p_within=p_within,

@@ -170,7 +170,7 @@ _PER_DOUBLING = 0.7
 """A plausible change of the log variance with each doubling of the batch: the spread doubles with two doublings."""
 
 
-def accuracy_differences(contest: Contest) -> Means:
+def score_differences(contest: Contest) -> Means:
     """Estimate each cell's accuracy minus the baseline's, whose error enters all differences.
 
     Errors are at least those that the number of samples implies: shares of few samples are equal by chance.

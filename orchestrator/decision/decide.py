@@ -80,7 +80,7 @@ def shortlist(contenders: Contenders, others: Collection[str] = ()) -> tuple[Cel
     if contenders.baseline is not None:
         behind = contenders.choice.log_objective.minus(contenders.baseline).intervals()
         intervals["speedup"] = (behind.negated().map(np.exp), "1")
-    worse = contenders.choice.accuracy_difference.intervals()
+    worse = contenders.choice.score_difference.intervals()
     intervals[f"{metric}_difference"] = (worse if contenders.metric.higher_is_better else worse.negated(), "1")
     pooled = contenders.metric.sign * contenders.choice.pooled_difference
     intervals[f"{metric}_difference_pooled"] = (_without_ends(pooled), "1")

@@ -68,7 +68,7 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
         baseline=None if other is None else cell_label(contenders.rows[other]) if is_alike else contenders.names[other],
         of_baseline=None if other is None else contenders.objectives[other],
         gain=gain_over(contenders, other, row),
-        difference=math.nan if other is None else float(contenders.choice.accuracy_difference.point[row]),
+        difference=math.nan if other is None else float(contenders.choice.score_difference.point[row]),
         of_gpus=of_gpus if is_divided else math.nan,
         of_batch=of_batch if is_divided else math.nan,
         has_more_axes=bool(set(contenders.terms.axes) - set(STANDARD_AXES)),
@@ -82,7 +82,7 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     reference = contenders.poor_reference
     if reference is None:
         return [first, *([remark("is_baseline")] if baseline == row else []), *later]
-    difference = float(contenders.choice.accuracy_difference.point[reference])
+    difference = float(contenders.choice.score_difference.point[reference])
     poor = contenders.remark(
         "poor_reference",
         name=contenders.names[reference],
@@ -238,7 +238,7 @@ def reasons(contenders: Contenders) -> Iterator[Remark]:
 def _tie_break(contenders: Contenders) -> str:
     """Return what decided among the cells that may be the best: `hours`, `accuracy`, `pooled` or `certainty`."""
     choice, chosen = contenders.choice, contenders.choice.favourite or 0
-    accuracy = choice.accuracy_difference.point
+    accuracy = choice.score_difference.point
     others = np.flatnonzero(choice.tied).tolist()
     if any(choice.needs_more_hours(row, chosen) for row in others):
         return "hours"
@@ -251,7 +251,7 @@ def _tie_break(contenders: Contenders) -> str:
 def why_not(contenders: Contenders, chosen: int | None, row: int) -> Remark | None:
     """Return why a cell is not the one to use; None for the chosen one."""
     choice = contenders.choice
-    level, accuracy = choice.log_objective.point, choice.accuracy_difference.point
+    level, accuracy = choice.log_objective.point, choice.score_difference.point
     if row == chosen:
         return None
     if contenders.cells["cell_id"][row] in contenders.eligible.without_metric:
@@ -304,7 +304,7 @@ def _accuracy(contenders: Contenders, row: int, lets_in: float = math.inf) -> di
     to, or why a margin of `lets_in` admits the cell although the cell's own mean loses more.
     """
     choice, margin = contenders.choice, contenders.contest.margin
-    own, pooled = float(choice.accuracy_difference.point[row]), float(choice.pooled_difference[row])
+    own, pooled = float(choice.score_difference.point[row]), float(choice.pooled_difference[row])
     only_own_is_within = choice.excess[row] <= 0 < margins.excess(-pooled, margin)
     return {
         "difference": own,
@@ -318,7 +318,7 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     level, choice = contenders.choice.log_objective.point, contenders.choice
     common = {"unit": contenders.measure.unit, "of_chosen": contenders.objectives[chosen]}
     poor = contenders.poor_reference
-    readmits = math.inf if poor is None else -float(choice.accuracy_difference.point[poor]) / margins.IMPLAUSIBLE
+    readmits = math.inf if poor is None else -float(choice.score_difference.point[poor]) / margins.IMPLAUSIBLE
     faster = np.flatnonzero((level < level[chosen] - math.log1p(TIE)) & (choice.pooled_difference < 0)).tolist()
     for row in sorted(faster, key=lambda row: -choice.pooled_difference[row])[:_MOST]:
         lets_in = _rounded_up(-choice.pooled_difference[row])
@@ -331,7 +331,7 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         yield _collapsed(contenders, row, "collapsed_rival")
     rivals = [row for row in np.argsort(-choice.p_best).tolist() if row != chosen and choice.p_best[row] >= NOTICED]
     for row in rivals[:_MOST]:
-        chance = {"p_best": float(choice.p_best[row]), "difference": float(choice.accuracy_difference.point[row])}
+        chance = {"p_best": float(choice.p_best[row]), "difference": float(choice.score_difference.point[row])}
         yield contenders.remark("rival", **common, **_named(contenders, row), **chance)
     cell = contenders.rows[chosen]
     if contenders.tried["gpus"].nunique() == 1:
@@ -358,7 +358,7 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     """Return what makes the recommendation provisional."""
     p_best, p_within = float(contenders.choice.p_best[chosen]), float(contenders.choice.p_within[chosen])
     fewest = int(contenders.candidates["n_ok"].min())
-    compared = not math.isnan(contenders.choice.accuracy_difference.point[chosen])
+    compared = not math.isnan(contenders.choice.score_difference.point[chosen])
     chance_unknown = math.isnan(p_best) and fewest < 2
     for row in dict.fromkeys([chosen, contenders.baseline]):
         if row is not None and contenders.contest.lost.hits[row]:

@@ -49,7 +49,7 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
     reference, best = choice.best_of(own < gpus), choice.best_of(own == gpus)
     p_worth, rows, shown, faster_one = math.nan, timed & (own == gpus), best, None
     if reference is not None and rows.any():
-        compared = ~np.isnan(choice.accuracy_difference.point)
+        compared = ~np.isnan(choice.score_difference.point)
         faster = choice.log_objective.minus(reference).p_below(-math.log1p(TIE))
         # NaN if one of the chances is unknown.
         chances = faster * np.where(compared, choice.p_within, 1.0)

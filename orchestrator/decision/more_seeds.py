@@ -23,7 +23,7 @@ def further_seeds(contenders: Contenders, chosen: int) -> tuple[list[int], int]:
     they can be paired by seed.
     """
     choice = contenders.choice
-    compared = not math.isnan(choice.accuracy_difference.point[chosen])
+    compared = not math.isnan(choice.score_difference.point[chosen])
     sure = choice.is_sure(choice.p_best[chosen]) and (not compared or choice.is_sure(choice.p_within[chosen]))
     few = bool(contenders.candidates["n_ok"].min() < FEWEST_SEEDS)
     if sure and not few:
@@ -43,7 +43,7 @@ def unsettled(contenders: Contenders, chosen: int) -> list[Remark]:
     unsure = [row for row in _rivals(contenders, chosen) if _settles(contenders, chosen, row) is None]
     equal = [contenders.names[row] for row in unsure if not _is_faster(contenders, chosen, row)]
     near: list[str | None] = [contenders.names[row] for row in unsure if _is_faster(contenders, chosen, row)]
-    may_miss = not math.isnan(choice.accuracy_difference.point[chosen]) and not choice.is_sure(choice.p_within[chosen])
+    may_miss = not math.isnan(choice.score_difference.point[chosen]) and not choice.is_sure(choice.p_within[chosen])
     if may_miss and _settles_margin(contenders, chosen) is None:
         near = [None, *near]
     tied = [remark("indistinguishable", seeds=MOST_SEEDS, names=equal)] if equal else []
@@ -77,7 +77,7 @@ def _is_faster(contenders: Contenders, chosen: int, rival: int) -> bool:
 
 def _settles_margin(contenders: Contenders, row: int) -> int | None:
     """Return the seeds that show whether the cell is within the margin; 0 for the baseline, which is."""
-    loss = contenders.choice.accuracy_difference
+    loss = contenders.choice.score_difference
     if row == contenders.baseline:
         return 0
     error = float(loss.error[row])

@@ -167,7 +167,7 @@ def rehearsal_of(trial: TrialSpec, shapes_of: str | None = None) -> TrialSpec:
     return replace(trial, trainable=REHEARSE_SHAPES, device="cpu", config=config)
 
 
-def complete(
+def rehearse_missing(
     trials: Sequence[TrialSpec], forecasts: Forecasts, nodes: Sequence[Node], file: Path, say: Callable[[str], None]
 ) -> list[str]:
     """Rehearse what the forecasts of these trials lack on this machine, and keep all rehearsals in the file.

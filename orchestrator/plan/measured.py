@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.store.alike import but_for_batch, but_for_gpus
-from orchestrator.store.record import TrialRecord, figure, samples_to_target
+from orchestrator.store.record import TrialRecord, metric_value, samples_to_target
 from sweeps.forecast import TIME, Estimate, Forecast, Network, of_step, training_s
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -53,14 +53,14 @@ class Measured:
             within = Estimate.within(statistics.median(known), TIME.rehearsed)
             return Estimate(value=within.value, lo=min(within.lo, *known), hi=max(within.hi, *known))
 
-        rate = of(figure(record.metrics, "samples_per_s") for record in records)
+        rate = of(metric_value(record.metrics, "samples_per_s") for record in records)
         samples = trial.batch.global_batch_size
         return Forecast(
             fits="yes",
-            peak_memory_gb=of(figure(record.metrics, "peak_memory_gb") for record in records),
+            peak_memory_gb=of(metric_value(record.metrics, "peak_memory_gb") for record in records),
             step_s=rate.map(lambda samples_per_s: samples / samples_per_s) if rate else None,
             samples_per_s=rate,
-            train_s=of(figure(record.metrics, "train_s") for record in records),
+            train_s=of(metric_value(record.metrics, "train_s") for record in records),
             duration_s=of(record.wall_s for record in records),
             source=JOURNAL,
         )
@@ -73,7 +73,7 @@ class Measured:
         records = self.lines.get(but_for_gpus(trial), ())
         rates: dict[float, dict[int, float]] = defaultdict(dict)
         for record in records:
-            samples_per_s = figure(record.metrics, "samples_per_s")
+            samples_per_s = metric_value(record.metrics, "samples_per_s")
             if samples_per_s and samples_per_s > 0:
                 rates[record.gpus][record.seed] = samples_per_s
         if len(rates) < 2:
@@ -88,7 +88,7 @@ class Measured:
         # The trial with the most GPUs is the nearest to the one that is forecast.
         largest = max(records, key=lambda record: record.gpus)
         step = rate.map(lambda samples_per_s: trial.batch.global_batch_size / samples_per_s)
-        n_params = figure(largest.metrics, "n_params")
+        n_params = metric_value(largest.metrics, "n_params")
         # What several nodes cost is in the rates if the largest count took several.
         why = ""
         takes_first_network = network.nodes > 1 and largest.nodes == 1
@@ -96,12 +96,12 @@ class Measured:
             step = step.plus(network.exchange(n_params))
         elif takes_first_network:
             why = f"what {network.nodes} nodes exchange is not included, because n_params is unknown"
-        figures = {"sequence_length": figure(largest.metrics, "sequence_length")}
-        samples, epochs = (figure(largest.metrics, name) for name in ("samples", "epochs"))
+        figures = {"sequence_length": metric_value(largest.metrics, "sequence_length")}
+        samples, epochs = (metric_value(largest.metrics, name) for name in ("samples", "epochs"))
         if len(trial.length) != 1 or not (samples and epochs):
             return replace(of_step(trial, step, None, 0.0), source=FEWER_GPUS, why=why)
         training = training_s(trial, figures | {"epoch_samples": samples / epochs}, step)
-        trained_s = figure(largest.metrics, "train_s")
+        trained_s = metric_value(largest.metrics, "train_s")
         # Start-up, evaluation and compilation take about as long on more GPUs.
         beside_s = max(0.0, largest.wall_s - trained_s) if trained_s else 0.0
         return replace(of_step(trial, step, training, beside_s), source=FEWER_GPUS, why=why)

@@ -15,7 +15,7 @@ from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, shipped, stored
 from orchestrator.plan.measured import Measured
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.simulation import Timetable
-from orchestrator.store.alike import size
+from orchestrator.store.alike import same_memory
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import history_in
@@ -39,28 +39,28 @@ def is_packed(trial: TrialSpec) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryShares:
-    """The share of a device that trials of each size need; NaN if one has ended without reporting it."""
+class GpuFractions:
+    """The fraction of a device that trials of each size need; NaN if one has ended without reporting it."""
 
     needs: Mapping[str, float]
 
     @staticmethod
-    def of(ends: Iterable[TrialRecord], probes: Iterable[Mapping[str, Any]] = ()) -> MemoryShares:
-        """Derive the shares from the trials and probes that ran."""
+    def of(ends: Iterable[TrialRecord], probes: Iterable[Mapping[str, Any]] = ()) -> GpuFractions:
+        """Derive the fractions from the trials and probes that ran."""
         needs: dict[str, float] = {}
         ran = [
-            (size(end.axes, end.device_batch_size), end.status, end.metrics)
+            (same_memory(end.axes, end.device_batch_size), end.status, end.metrics)
             for end in ends
             if end.device == "cuda" and end.ran
         ]
         tried = [(probe["size"], Status(probe["status"]), probe) for probe in probes if "size" in probe]
         for key, status, figures in [*ran, *tried]:
             reserved_gb, device_gb = (figures.get(name) for name in MEMORY_METRICS)
-            share = SPARE * reserved_gb / device_gb if reserved_gb is not None and device_gb else math.nan
+            fraction = SPARE * reserved_gb / device_gb if reserved_gb is not None and device_gb else math.nan
             if status is Status.OOM:
-                share = 1.0  # the next attempt gets the whole device
-            needs[key] = share if math.isnan(needs.get(key, math.nan)) else max(needs[key], share)
-        return MemoryShares(needs=needs)
+                fraction = 1.0  # the next attempt gets the whole device
+            needs[key] = fraction if math.isnan(needs.get(key, math.nan)) else max(needs[key], fraction)
+        return GpuFractions(needs=needs)
 
     def unknown(self, trials: Iterable[TrialSpec]) -> list[TrialSpec]:
         """Return one packed trial of every size that has not run yet."""
@@ -68,7 +68,7 @@ class MemoryShares:
         return [trial for key, trial in by_size.items() if key not in self.needs]
 
     def placed(self, trial: TrialSpec) -> TrialSpec:
-        """Return the trial with the share of a GPU that it will hold: a whole one until its memory is known."""
+        """Return the trial with the fraction of a GPU that it will hold: a whole one until its memory is known."""
         if not is_packed(trial):
             return trial
         # A probe or a repetition measures the trial: it must not share its GPU.
@@ -77,12 +77,12 @@ class MemoryShares:
         return replace(trial, gang=replace(trial.gang, gpus_per_rank=held))
 
     def foreseen(self, trial: TrialSpec) -> TrialSpec:
-        """Return the trial as a timetable takes it: with the configured share until its memory is known."""
+        """Return the trial as a timetable takes it: with the configured fraction until its memory is known."""
         return self.placed(trial) if _size(trial) in self.needs else trial
 
 
 def _size(trial: TrialSpec) -> str:
-    return size(trial.axes, trial.batch.device_batch_size)
+    return same_memory(trial.axes, trial.batch.device_batch_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +97,8 @@ class Plan:
     again: Mapping[str, int] = field(default_factory=dict)
     """The last attempt of each trial that runs again only because `rerun` names it."""
     durations: Durations = field(default_factory=Durations)
-    shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
-    """The share of a GPU that each trial holds, as measured by earlier trials."""
+    gpu_fractions: GpuFractions = field(default_factory=lambda: GpuFractions(needs={}))
+    """The fraction of a GPU that each trial holds, as measured by earlier trials."""
     forecasts: Forecasts = NO_FORECASTS
     too_large: frozenset[str] = frozenset()  # the infeasible trials that do not fit by their forecast
     changed: Sequence[str] = ()
@@ -136,7 +136,7 @@ class Plan:
             durations=Durations(records.values(), forecasts.duration_s),
             named=named,
             again={key: end.attempt for key, end in records.items() if key in may and _stands(end, NO_RERUN.word)},
-            shares=MemoryShares.of(records.values()),
+            gpu_fractions=GpuFractions.of(records.values()),
             forecasts=forecasts,
             too_large=frozenset(too_large),
         )
@@ -185,8 +185,8 @@ class Plan:
     @functools.cached_property
     def timetable(self) -> Timetable:
         """The schedule of the trials to run, simulated."""
-        # A first trial of each size will hold a whole GPU, but most of the sweep runs at the configured share.
-        trials = [self.shares.foreseen(trial) for trial in self.to_run]
+        # A first trial of each size will hold a whole GPU, but most of the sweep runs at the configured fraction.
+        trials = [self.gpu_fractions.foreseen(trial) for trial in self.to_run]
         return Timetable.of(trials, self.nodes, self.durations.expected_s)
 
 

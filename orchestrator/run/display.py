@@ -17,7 +17,7 @@ from rich.text import Text
 
 from orchestrator.config.request import Metric
 from orchestrator.schedule.simulation import time_left_s
-from orchestrator.store.record import TrialOutcome, TrialRecord, figure, tokens_per_s
+from orchestrator.store.record import TrialOutcome, TrialRecord, metric_value, tokens_per_s
 from orchestrator.text.numbers import counted
 from orchestrator.text.rows import gpus_in_words, trial_label
 from sweeps.identity import SHOWN_DIGITS
@@ -46,10 +46,10 @@ class Leaders:
 
     def figures(self, metrics: Mapping[str, Any], purpose: str) -> dict[str, float]:
         """Return a trial's rate and metric of choice by their names, as far as they are known."""
-        tokens, samples = tokens_per_s(metrics), figure(metrics, "samples_per_s")
+        tokens, samples = tokens_per_s(metrics), metric_value(metrics, "samples_per_s")
         figures: dict[str, float | None] = {"samples/s": samples} if tokens is None else {"tokens/s": tokens}
         if purpose == Purpose.TRAIN:
-            figures[self._metric.short_label] = figure(metrics, self._metric.name)
+            figures[self._metric.short_label] = metric_value(metrics, self._metric.name)
         return {name: value for name, value in figures.items() if value is not None}
 
     def take(self, trial: str, gpus: float, figures: Mapping[str, float], *, on_cpu: bool, is_timed: bool) -> None:

@@ -28,14 +28,14 @@ from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.request import Request
 from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
-from orchestrator.run.finish import complete, have_not_run, tables_written
+from orchestrator.run.finish import have_not_run, tables_written, write_slow_files
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
 from orchestrator.run.provenance import check_hardware, hardware_of, load_warning, origin
 from orchestrator.run.rounds import Rounds
 from orchestrator.run.session import Session
 from orchestrator.run.verify import table_digests
-from orchestrator.schedule.cluster import Node, Shape
+from orchestrator.schedule.cluster import Footprint, Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import History
@@ -142,7 +142,7 @@ class SweepRun:
         wait_s = request.settings.cluster.wait_s
         if wait_s and not nodes_ready(backend.nodes(), request, wait_s):
             # There is no plan without nodes, so that nothing else is known of what will be needed.
-            smallest = min(map(Shape.of, self.checked.trials((NO_NODE_YET,))), key=attrgetter("size"))
+            smallest = min(map(Footprint.of, self.checked.trials((NO_NODE_YET,))), key=attrgetter("size"))
             backend.ask_for([smallest])
             gpus = smallest.gang.gpus
             some = f" with {gpus:g} GPUs (resources.device=cpu needs none)" if gpus else ""
@@ -249,7 +249,7 @@ class SweepRun:
             )
         reached(Moment.TABLES_WRITTEN)
         show(end, console)
-        complete(end, console)
+        write_slow_files(end, console)
         self.journal.append(Kind.ENDED, {"missing": end.missing, "tables": table_digests(self.folder)})
         reached(Moment.SWEEP_ENDED)
         interrupt.all_is_written()
@@ -306,5 +306,5 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
         folder.create_output()
         end = tables_written(request, folder, history, problems=results.problems)
         show(end, console)
-        complete(end, console)
+        write_slow_files(end, console)
         return end.exit_status

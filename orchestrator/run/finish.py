@@ -69,7 +69,7 @@ def tables_written(
     """Write the tables and the recommendation, and return how the sweep ended.
 
     Without `planned`, the journal says what is missing. `problems` are known before. `in_time`: whether there is time
-    for `report.html`, which `complete` writes. `began_s` is when the driver began, on the monotonic clock.
+    for `report.html`, which `write_slow_files` writes. `began_s` is when the driver began, on the monotonic clock.
 
     Raises OSError if the tables cannot be written or the disk is full. Any other failure becomes a problem and does not
     affect the other steps.
@@ -176,7 +176,7 @@ def _claim_problems(claim_verdicts: Sequence[Verdict] | None, failing: Sequence[
     yield from (Problem(label="Claim", what=f"{line} (claims.fail_on)", fails=True) for line in lines)
 
 
-def complete(end: SweepEnd, console: Console) -> list[Problem]:
+def write_slow_files(end: SweepEnd, console: Console) -> list[Problem]:
     """Write the files that take seconds and do not change the answer: curves and report.html.
 
     Print and return the problems with them. Raises OSError if the disk is full.

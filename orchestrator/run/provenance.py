@@ -17,7 +17,7 @@ from typing import Any
 from orchestrator.config.overrides import shell_command
 from orchestrator.config.request import Request
 from orchestrator.schedule.cluster import Node
-from orchestrator.store.history import difference
+from orchestrator.store.history import changes_between
 from orchestrator.telemetry.foreign_load import load_now
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from sweeps.errors import ConfigError
@@ -105,7 +105,7 @@ def check_hardware(request: Request, before: Hardware, now: Hardware) -> None:
     """Raise ConfigError if the sweep's last trials ran on other hardware, unless `allow_changed` permits that."""
     # A model that only one of the two knows is no change.
     kinds = before.keys() & now.keys()
-    changes = difference({kind: before[kind] for kind in kinds}, {kind: now[kind] for kind in kinds})
+    changes = changes_between({kind: before[kind] for kind in kinds}, {kind: now[kind] for kind in kinds})
     if changes and not request.settings.allow_changed:
         heading = f"{request.results_dir} holds results from other hardware:"
         way_on = "choose another results_dir, or continue here with allow_changed=true: the tables keep devices apart"

@@ -1,7 +1,7 @@
 """Decides what a sweep runs, round by round. A round begins when no trial of the one before runs or waits.
 
-A list of sources is asked in order: what the plan or the phases choose, then repetitions of disturbed timings, then
-what the phases leave out, and with `mode=settle` further seeds. The first source with trials makes the round.
+A list of sources is asked in order: what the plan or `sweep.phases` chooses, then repetitions of disturbed timings,
+then what `sweep.phases` leaves out, and with `mode=settle` further seeds. The first source with trials makes the round.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from orchestrator.backends.choose import nodes_ready
 from orchestrator.config.request import Request
 from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS, SPEED_ONLY
-from orchestrator.plan import phases
-from orchestrator.plan.phases import Prospects
-from orchestrator.plan.plan import MemoryShares, Plan
+from orchestrator.plan import prospects
+from orchestrator.plan.plan import GpuFractions, Plan
+from orchestrator.plan.prospects import Prospects
 from orchestrator.run.session import Session
 from orchestrator.schedule.queue import LeftOut, Patience, TrialQueue
 from orchestrator.schedule.scheduler import Start
-from orchestrator.store.alike import speed_group
+from orchestrator.store.alike import same_steps_and_seed
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.telemetry.timing_gate import judgements_of, needs_repetition
@@ -122,8 +122,8 @@ class Branches:
                 self._session.drop_branch_point(branch)
 
 
-class Phases:
-    """Runs trials named for a rerun and the probes, then only trials that can change the recommendation."""
+class ProbeThenTrain:
+    """Runs trials named for a rerun and probes, then only what can change the recommendation: `sweep.phases`."""
 
     def __init__(self, request: Request, plan: Plan) -> None:
         self._request = request
@@ -138,7 +138,7 @@ class Phases:
             named = [trial for trial in waiting if trial.trial_id in self._plan.named]
             others = [trial for trial in waiting if trial.trial_id not in self._plan.named]
             # The user asked for the named trials, whatever the probes would say of their cells.
-            first = [*named, *phases.probes(others, history.probes)]
+            first = [*named, *prospects.probes(others, history.probes)]
             if first:
                 return Round(trials=first)
         if not waiting:
@@ -147,11 +147,11 @@ class Phases:
         ids = {trial.trial_id for trial in waiting}
         ends = {trial_id: end for trial_id, end in history.ends.items() if trial_id not in ids}
         self._prospects = Prospects.of(self._request, self._plan.trials, ends, history.probes)
-        return Round(trials=phases.next_trials(waiting, self._prospects))
+        return Round(trials=prospects.next_trials(waiting, self._prospects))
 
     def rest(self, waiting: Sequence[TrialSpec], history: History) -> Round:
         """Return the trials that cannot change the recommendation, once repetitions have changed no timing."""
-        return Round(left_out=[(trial, phases.skipped(trial, self._prospects)) for trial in waiting])
+        return Round(left_out=[(trial, prospects.skipped(trial, self._prospects)) for trial in waiting])
 
 
 class FurtherSeeds:
@@ -219,7 +219,7 @@ class Repetitions:
     """
 
     def __init__(self, request: Request, plan: Plan, extra_seeds: FurtherSeeds) -> None:
-        self._share = request.settings.rerun_invalid
+        self._rerun_invalid = request.settings.rerun_invalid
         self._plan = plan
         self._extra_seeds = extra_seeds
         self._is_done = False
@@ -238,7 +238,7 @@ class Repetitions:
             repetitions = to_repeat(ran, ends, self._repeated, 1.0)
             self._repeated |= {trial.measures for trial in repetitions}
         else:
-            repetitions = to_repeat(ran, ends, history.repeated, self._share)
+            repetitions = to_repeat(ran, ends, history.repeated, self._rerun_invalid)
             self._is_done = True
         count = counted(len(repetitions), "trial is", "trials are")
         return Round(trials=repetitions, message=f"disturbed or doubtful timings: {count} timed again, one at a time")
@@ -268,8 +268,8 @@ class Rounds:
         self._sources: list[TrialSource]
         # Repetitions come before the end: good measurements may open further cells.
         if request.settings.sweep.phases:
-            by_phases = Phases(request, plan)
-            self._sources = [by_phases.next, repetitions.next, by_phases.rest]
+            probe_then_train = ProbeThenTrain(request, plan)
+            self._sources = [probe_then_train.next, repetitions.next, probe_then_train.rest]
         else:
             grid = WholeGrid(plan)
             self._sources = [grid.copies, self._branches.without_base, grid.next, repetitions.next]
@@ -327,7 +327,7 @@ class Rounds:
             if answer.trials:
                 if answer.message:
                     self._session.queued(answer.trials, answer.message)
-                # Trials that share a GPU get the share of it that they are known to need.
+                # Trials that share a GPU get the fraction of it that they are known to need.
                 memory = _memory(self._history)
                 return [memory.placed(trial) for trial in answer.trials]
         return []
@@ -355,7 +355,7 @@ class SharedTimings:
 
     def as_started(self, start: Start) -> TrialSpec:
         """Return the trial; it leaves its timing to another one with the same steps, seed and nodes if there is one."""
-        trial, group = start.trial, speed_group(start.trial)
+        trial, group = start.trial, same_steps_and_seed(start.trial)
         if not group or trial.trainable not in LOOPS or trial.measures:
             return trial
         place = tuple(node.name for node in start.nodes)
@@ -375,20 +375,20 @@ class SharedTimings:
         return judgement is not None and judgement.fault is None
 
 
-def _memory(history: History) -> MemoryShares:
-    return MemoryShares.of(history.ends.values(), history.probes.values())
+def _memory(history: History) -> GpuFractions:
+    return GpuFractions.of(history.ends.values(), history.probes.values())
 
 
 def to_repeat(
-    ran: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], repeated: Collection[str], share: float
+    ran: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], repeated: Collection[str], fraction: float
 ) -> list[TrialSpec]:
-    """Return repetitions of timings in need of one, with the node to themselves, of at most `share` of the trials.
+    """Return repetitions of timings in need of one, with the node to themselves, of a fraction of the trials.
 
-    At least one may be repeated, however few there are, unless `share` is 0. Trials that were `repeated` before count,
-    and are not repeated again. Retried, continued and rerun trials are repeated like others. Timings that are too short
-    or shared are not: a repetition would not be better.
+    At least one may be repeated, however few there are, unless `fraction` is 0. Trials that were `repeated` before
+    count, and are not repeated again. Retried, continued and rerun trials are repeated like others. Timings that are
+    too short or shared are not: a repetition would not be better.
     """
-    most = max(1, int(share * len(ran))) if share > 0 else 0
+    most = max(1, int(fraction * len(ran))) if fraction > 0 else 0
     disturbed = needs_repetition(ends)
     left = most - sum(trial.trial_id in repeated for trial in ran)
     again = [trial for trial in ran if trial.trial_id in disturbed and trial.trial_id not in repeated]

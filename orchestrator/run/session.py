@@ -17,7 +17,7 @@ from orchestrator.plan.plan import MEMORY_METRICS
 from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.store import files
-from orchestrator.store.alike import size, speed
+from orchestrator.store.alike import same_memory, same_speed
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
@@ -219,8 +219,8 @@ class Session:
         value = {
             "trial_id": trial.trial_id,
             "measures": trial.measures,
-            "speed": speed(trial.axes),
-            "size": size(trial.axes, trial.batch.device_batch_size),
+            "speed": same_speed(trial.axes),
+            "size": same_memory(trial.axes, trial.batch.device_batch_size),
             "gpus": trial.gpus,
             "gpus_held": trial.gpus_held,
             "wall_s": outcome.wall_s,

@@ -49,7 +49,7 @@ def ranks_that_fit(gang: Gang, node: Node) -> int:
     The gang must have at most one GPU type. If its nodes are given, a node has its part of the ranks or none.
     """
     gpus = (UNITS,) * int(node.gpus)
-    return _ranks(Shape(gang=gang, timing="shared"), _Free(sum(gpus), units_of(node.cpus), gpus, "", node.gpu_type))
+    return _ranks(Footprint(gang=gang, timing="shared"), _Free(sum(gpus), units_of(node.cpus), gpus, "", node.gpu_type))
 
 
 def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
@@ -90,24 +90,23 @@ UNITS = 10_000  # Ray counts resources in ten-thousandths; integers do not accum
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The gang and the timing mode of a trial: trials of one shape can use one another's place and processes."""
+class Footprint:
+    """The gang and the timing mode of a trial: trials of one footprint can use one another's place and processes."""
 
     gang: Gang
     timing: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "_hash", hash((self.gang, self.timing))
-        )  # cached, since shapes are looked up for every trial
+        # Cached, since footprints are looked up for every trial.
+        object.__setattr__(self, "_hash", hash((self.gang, self.timing)))
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined,no-any-return]
 
     @staticmethod
-    def of(trial: TrialSpec) -> Shape:
-        """Return the shape of a trial."""
-        return Shape(gang=trial.gang, timing=trial.timing)
+    def of(trial: TrialSpec) -> Footprint:
+        """Return the footprint of a trial."""
+        return Footprint(gang=trial.gang, timing=trial.timing)
 
     @property
     def size(self) -> tuple[float, int, int]:
@@ -127,7 +126,7 @@ class Held(NamedTuple):
 class Placement:
     """A gang in its place: what each rank holds, rank by rank."""
 
-    shape: Shape
+    footprint: Footprint
     held: tuple[Held, ...]
 
     @cached_property
@@ -145,7 +144,7 @@ class Placement:
             for held, place in zip(self.held, places, strict=True)
             if place is not None
         )
-        return Placement(shape=self.shape, held=tuple(there) if None not in places else ())
+        return Placement(footprint=self.footprint, held=tuple(there) if None not in places else ())
 
 
 def _renumbered(held: Sequence[tuple[int, int]], count: int) -> tuple[tuple[int, int], ...]:
@@ -156,11 +155,11 @@ def _renumbered(held: Sequence[tuple[int, int]], count: int) -> tuple[tuple[int,
     return tuple((gpu, units) for gpu, units in numbers if gpu is not None)
 
 
-def devices(shape: Shape) -> int:
+def devices(footprint: Footprint) -> int:
     """Return the ten-thousandths of GPUs that a rank occupies; a timed fraction of a GPU occupies all of it."""
-    gpus = shape.gang.gpus_per_rank
+    gpus = footprint.gang.gpus_per_rank
     # Another trial on the rest of the GPU would disturb the timing.
-    return units_of(gpus if shape.timing == "shared" else math.ceil(gpus))
+    return units_of(gpus if footprint.timing == "shared" else math.ceil(gpus))
 
 
 def units_of(amount: float) -> int:
@@ -168,11 +167,11 @@ def units_of(amount: float) -> int:
     return round(amount * UNITS)
 
 
-def weight(shape: Shape, nodes: Sequence[Node]) -> float:
+def weight(footprint: Footprint, nodes: Sequence[Node]) -> float:
     """Return the GPUs that a gang occupies, or the cores if there are no GPUs."""
-    gang = shape.gang
+    gang = footprint.gang
     if any(node.gpus for node in nodes):
-        return gang.ranks * devices(shape) / UNITS
+        return gang.ranks * devices(footprint) / UNITS
     return float(gang.ranks * gang.cpus_per_rank)
 
 
@@ -208,15 +207,15 @@ class Occupancy:
         for index, free in enumerate(self._free):
             self._alike.setdefault(free, {})[index] = None
 
-    def place(self, shape: Shape, without: Set[int] = frozenset()) -> Placement | None:
+    def place(self, footprint: Footprint, without: Set[int] = frozenset()) -> Placement | None:
         """Return where the gang may start now, not using these nodes; None if it has to wait. Changes nothing."""
         chosen: list[tuple[int, int]] = []
-        for part in shape.gang.parts():
-            places = self._choose(Shape(gang=part, timing=shape.timing), without)
+        for part in footprint.gang.parts():
+            places = self._choose(Footprint(gang=part, timing=footprint.timing), without)
             if places is None:
                 return None
             chosen += places
-        return self._fill(shape, chosen)
+        return self._fill(footprint, chosen)
 
     def take(self, placement: Placement) -> None:
         """Occupy the gang's placement."""
@@ -242,11 +241,11 @@ class Occupancy:
         """Return the gangs on the node."""
         return self._tenants[node]
 
-    def ranks_when_empty(self, shape: Shape, node: int) -> int:
+    def ranks_when_empty(self, footprint: Footprint, node: int) -> int:
         """Return how many of the gang's ranks fit on the node when it is empty."""
-        return _ranks(shape, self._empty[node])
+        return _ranks(footprint, self._empty[node])
 
-    def ranks_without(self, shape: Shape, node: int, leaving: Sequence[Placement]) -> int:
+    def ranks_without(self, footprint: Footprint, node: int, leaving: Sequence[Placement]) -> int:
         """Return how many of the gang's ranks would fit on the node without these placements."""
         cpus, gpus = self._cpus[node], list(self._gpus[node])
         for held in (held for placement in leaving for held in placement.held if held.node == node):
@@ -255,24 +254,24 @@ class Occupancy:
                 gpus[gpu] += units
         # By identity: without GPUs, two gangs on a node may hold equal values.
         staying = [placement for placement in self._tenants[node] if all(placement is not gone for gone in leaving)]
-        mode = staying[0].shape.timing if staying else ""
+        mode = staying[0].footprint.timing if staying else ""
         gpus.sort(reverse=True)
-        return _ranks(shape, _Free(sum(gpus), cpus, tuple(gpus), mode, self.nodes[node].gpu_type))
+        return _ranks(footprint, _Free(sum(gpus), cpus, tuple(gpus), mode, self.nodes[node].gpu_type))
 
-    def nodes_of(self, shape: Shape) -> int | None:
+    def nodes_of(self, footprint: Footprint) -> int | None:
         """Return how many nodes the gang takes: one if any node could hold it alone; None if as many as it needs."""
-        fits_one_node = any(_ranks(shape, free) >= shape.gang.ranks for free in self._kinds)
-        return shape.gang.nodes or (1 if fits_one_node else None)
+        fits_one_node = any(_ranks(footprint, free) >= footprint.gang.ranks for free in self._kinds)
+        return footprint.gang.nodes or (1 if fits_one_node else None)
 
-    def _choose(self, shape: Shape, without: Set[int]) -> list[tuple[int, int]] | None:
+    def _choose(self, footprint: Footprint, without: Set[int]) -> list[tuple[int, int]] | None:
         """Choose the nodes of a gang with one type of GPU; returns (node, ranks on it)."""
-        ranks = shape.gang.ranks
-        rooms = [(_ranks(shape, free), free) for free in self._alike]
-        if count := self.nodes_of(shape):
+        ranks = footprint.gang.ranks
+        rooms = [(_ranks(footprint, free), free) for free in self._alike]
+        if count := self.nodes_of(footprint):
             # The fullest nodes that have room, which keeps the emptier ones for larger gangs.
-            fullest = sorted(free for room, free in rooms if room >= shape.gang.ranks_per_node)
+            fullest = sorted(free for room, free in rooms if room >= footprint.gang.ranks_per_node)
             nodes = (node for free in fullest for node in self._latest(free, without))
-            places = [(node, shape.gang.ranks_per_node) for node in islice(nodes, count)]
+            places = [(node, footprint.gang.ranks_per_node) for node in islice(nodes, count)]
             return places if len(places) == count else None
         chosen: list[tuple[int, int]] = []
         # The emptiest nodes first: the fewest nodes, and so the least traffic between nodes.
@@ -288,21 +287,21 @@ class Occupancy:
         """Return the nodes in this state, most recently changed first: their processes are warm."""
         return (node for node in reversed(self._alike[free]) if node not in without)
 
-    def _fill(self, shape: Shape, chosen: Iterable[tuple[int, int]]) -> Placement:
-        gang, held = shape.gang, []
+    def _fill(self, footprint: Footprint, chosen: Iterable[tuple[int, int]]) -> Placement:
+        gang, held = footprint.gang, []
         for node, ranks in chosen:
-            if shape.timing == "exclusive":  # the first of its ranks there holds the whole node
+            if footprint.timing == "exclusive":  # the first of its ranks there holds the whole node
                 everything = tuple((gpu, units) for gpu, units in enumerate(self._gpus[node]))
                 held += [Held(node, self._cpus[node], everything), *[Held(node, 0, ())] * (ranks - 1)]
                 continue
             gpus = list(self._gpus[node])
             for _ in range(ranks):
-                held.append(Held(node, gang.cpus_per_rank * UNITS, tuple(_take(gpus, devices(shape)))))
-        return Placement(shape=shape, held=tuple(held))
+                held.append(Held(node, gang.cpus_per_rank * UNITS, tuple(_take(gpus, devices(footprint)))))
+        return Placement(footprint=footprint, held=tuple(held))
 
     def _look(self, node: int) -> _Free:
         tenants = self._tenants[node]
-        mode = tenants[0].shape.timing if tenants else ""
+        mode = tenants[0].footprint.timing if tenants else ""
         gpus = tuple(sorted(self._gpus[node], reverse=True))
         return _Free(sum(gpus), self._cpus[node], gpus, mode, self.nodes[node].gpu_type)
 
@@ -317,17 +316,17 @@ class Occupancy:
 
 
 @functools.lru_cache(maxsize=100_000)
-def _ranks(shape: Shape, free: _Free) -> int:
+def _ranks(footprint: Footprint, free: _Free) -> int:
     """Return how many of the gang's ranks fit into the free resources."""
-    gang = shape.gang
-    if free.mode and (shape.timing == "exclusive" or free.mode != shape.timing):
+    gang = footprint.gang
+    if free.mode and (footprint.timing == "exclusive" or free.mode != footprint.timing):
         return 0
     if gang.gpu_types and not of_type(free.gpu_type, gang.gpu_types[0]):
         return 0
     room = gang.ranks
     if gang.cpus_per_rank:
         room = min(room, free.cpus // (gang.cpus_per_rank * UNITS))
-    units_per_rank = devices(shape)
+    units_per_rank = devices(footprint)
     # A fraction must fit on one GPU: halves that are free on two GPUs hold no rank.
     if 0 < units_per_rank < UNITS:
         room = min(room, sum(units // units_per_rank for units in free.gpus))
@@ -352,19 +351,19 @@ def _take(free: list[int], units: int) -> Iterator[tuple[int, int]]:
         yield gpu, UNITS
 
 
-def kept_gang(shape: Shape, shapes: Iterable[Shape], nodes: Sequence[Node]) -> Gang:
-    """Return the gang whose place a trial of this shape takes: its own, or the largest of `shapes` that can serve it.
+def kept_gang(footprint: Footprint, footprints: Iterable[Footprint], nodes: Sequence[Node]) -> Gang:
+    """Return the gang whose place such a trial takes: its own, or the largest of `footprints` that can serve it.
 
     `nodes` has the node of each rank. A larger gang can serve an exclusive trial on one node: the first ranks
-    run the trial, the others idle, and no process has to start when the shape changes. The gang must fit that node,
-    and its ranks must be like the trial's. The result is the same for all shapes that share a place.
+    run the trial, the others idle, and no process has to start when the footprint changes. The gang must fit that node,
+    and its ranks must be like the trial's. The result is the same for all footprints that share a place.
     """
-    own, there = shape.gang, set(nodes)
-    if shape.timing != "exclusive" or len(there) != 1 or len(own.gpu_types) > 1:
+    own, there = footprint.gang, set(nodes)
+    if footprint.timing != "exclusive" or len(there) != 1 or len(own.gpu_types) > 1:
         return own
     alike = (
         larger.gang
-        for larger in shapes
+        for larger in footprints
         if larger.timing == "exclusive"
         and replace(larger.gang, ranks=own.ranks) == own
         and not why_infeasible(larger.gang, tuple(there))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol
 
-from orchestrator.schedule.cluster import Node, Shape, can_run, kept_gang, why_infeasible
+from orchestrator.schedule.cluster import Footprint, Node, can_run, kept_gang, why_infeasible
 from orchestrator.schedule.scheduler import Scheduler, Start
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
@@ -106,7 +106,7 @@ def _values(trial: TrialSpec) -> set[tuple[str, str]]:
 
 
 def _without_batch(reason: str, trial: TrialSpec) -> str:
-    """Return the reason without the trial's batch size: a shape that does not fit is reported with the batch in it."""
+    """Return the reason without the trial's batch size: a tensor that does not fit is reported with its size."""
     own = {str(trial.batch.global_batch_size), str(trial.batch.device_batch_size)}
     return _NUMBER.sub(lambda number: "batch" if number[0] in own else number[0], reason)
 
@@ -228,7 +228,7 @@ class TrialQueue:
         self._failures = SystematicFailures(equal_failures)
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         self._scheduler = Scheduler((), (), self._durations.expected_s)
-        self._shapes: set[Shape] = set()
+        self._footprints: set[Footprint] = set()
         self._nodes: list[Node] | None = None
         self._supplier = supplier
         self._as_started = as_started
@@ -318,7 +318,7 @@ class TrialQueue:
             self.retry(replace(trial, timing="exclusive") if outcome.cause is Cause.PORT else trial)
 
     def retry(self, trial: TrialSpec) -> None:
-        """Queue a trial again that has ended or could not start; it comes before others of its shape."""
+        """Queue a trial again that has ended or could not start; it comes before others of its footprint."""
         self._failures.retried(trial)
         self._scheduler.retry(trial)
 
@@ -330,7 +330,7 @@ class TrialQueue:
         """Return whether a trial with about the same speed has ended well."""
         return self._durations.expected_s(trial) is not None
 
-    def wanted(self, now_s: float) -> list[Shape]:
+    def wanted(self, now_s: float) -> list[Footprint]:
         """Return the gangs for which further nodes should be requested, if nodes may be waited for.
 
         These are the first waiting gangs that fit no nodes, or that others keep from starting, unless all is done soon.
@@ -339,7 +339,7 @@ class TrialQueue:
             return []
         worth = self._scheduler.left_s(now_s) > WORTH_S
         waiting = [trial for trial in self._scheduler.waiting() if worth or trial in self._unplaced]
-        return [Shape.of(trial) for trial in waiting[:REQUESTED_AT_ONCE]]
+        return [Footprint.of(trial) for trial in waiting[:REQUESTED_AT_ONCE]]
 
     @property
     def needs_gangs(self) -> bool:
@@ -353,11 +353,11 @@ class TrialQueue:
 
     def kept_gang(self, start: Start) -> Gang:
         """Return the gang whose processes the trial uses: its own, or a larger one that is kept."""
-        return kept_gang(Shape.of(start.trial), self._shapes, start.nodes)
+        return kept_gang(Footprint.of(start.trial), self._footprints, start.nodes)
 
     def _add(self, trials: Sequence[TrialSpec]) -> None:
         self._added += len(trials)
-        self._shapes.update(map(Shape.of, trials))
+        self._footprints.update(map(Footprint.of, trials))
         self._scheduler.add(trials)
 
     def _hold_back_doubted(self) -> None:

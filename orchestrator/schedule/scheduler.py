@@ -14,18 +14,18 @@ from itertools import groupby
 from operator import attrgetter
 from statistics import median
 
-from orchestrator.schedule.cluster import Node, Occupancy, Placement, Shape, weight, why_infeasible
+from orchestrator.schedule.cluster import Footprint, Node, Occupancy, Placement, weight, why_infeasible
 from sweeps.trial import TrialSpec
 
 Expected = Callable[[TrialSpec], float | None]  # seconds that a trial is expected to take; None if unknown
 
 
 class TrialBatch:
-    """Trials of one shape and one seed; they run one after another to keep their workers warm."""
+    """Trials of one footprint and one seed; they run one after another to keep their workers warm."""
 
-    def __init__(self, shape: Shape, trials: Iterable[TrialSpec], *, backwards: bool = False) -> None:
+    def __init__(self, footprint: Footprint, trials: Iterable[TrialSpec], *, backwards: bool = False) -> None:
         """`backwards`: whether they run shortest first instead of longest first."""
-        self.shape = shape
+        self.footprint = footprint
         self.trials = deque(trials)
         self._backwards = backwards
         self._is_open = False
@@ -56,15 +56,15 @@ class TrialBatch:
 
 
 def batches(trials: Sequence[TrialSpec], expected_s: Expected) -> list[TrialBatch]:
-    """Return the trials as batches, in the order in which they run: seed by seed, within a seed shape by shape.
+    """Return the trials as batches, in the order in which they run: seed by seed, within a seed footprint by footprint.
 
-    The order turns around at every seed (A B C, C B A, A B C, …). Trials of one shape that run side by side turn around
-    only as a group: within it the longest come first.
+    The order turns around at every seed (A B C, C B A, A B C, …). Trials of one footprint that run side by side turn
+    around only as a group: within it the longest come first.
     """
     ordered: list[TrialBatch] = []
     # Seed by seed: if a sweep ends early, repeats are missing rather than the small gangs with which the large ones are
     # compared. Turning around makes a machine's slow drift affect all cells almost alike, and halves the number of
-    # shape changes.
+    # footprint changes.
     seed = attrgetter("seed")
     for turn, (_, repeat) in enumerate(groupby(sorted(trials, key=seed), key=seed)):
         ordered += _by_shape(repeat, backwards=turn % 2 == 1)
@@ -74,15 +74,15 @@ def batches(trials: Sequence[TrialSpec], expected_s: Expected) -> list[TrialBatc
 
 
 def _by_shape(trials: Iterable[TrialSpec], *, backwards: bool) -> list[TrialBatch]:
-    alike: dict[Shape, list[TrialSpec]] = {}
+    alike: dict[Footprint, list[TrialSpec]] = {}
     for trial in trials:
-        alike.setdefault(Shape.of(trial), []).append(trial)
+        alike.setdefault(Footprint.of(trial), []).append(trial)
     by_size = sorted(alike.items(), key=lambda item: (item[0].timing, item[0].size), reverse=not backwards)
     return [
-        TrialBatch(shape, reversed(same), backwards=True)
-        if backwards and shape.timing == "exclusive"
-        else TrialBatch(shape, same)
-        for shape, same in by_size
+        TrialBatch(footprint, reversed(same), backwards=True)
+        if backwards and footprint.timing == "exclusive"
+        else TrialBatch(footprint, same)
+        for footprint, same in by_size
     ]
 
 
@@ -94,7 +94,7 @@ class Reservation:
     from_s: float
 
 
-def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, float]]) -> Reservation:
+def reserve(room: Occupancy, footprint: Footprint, running: Iterable[tuple[Placement, float]]) -> Reservation:
     """Reserve the nodes expected to have room for the gang first; `running` has the expected end of each placement.
 
     A gang that fits on one node waits for one; one that does not fit on all of them, for none. If ends are
@@ -107,8 +107,8 @@ def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, fl
     chosen: set[int] = set()
     from_s = -math.inf
     # A gang of several GPU types needs nodes of each: it can start once the last of them is free.
-    for part in () if why_infeasible(shape.gang, room.nodes) else shape.gang.parts():
-        one = Shape(gang=part, timing=shape.timing)
+    for part in () if why_infeasible(footprint.gang, room.nodes) else footprint.gang.parts():
+        one = Footprint(gang=part, timing=footprint.timing)
         count = room.nodes_of(one)
         nodes = _first_empty(room, one, leaving) if count is None else _first_with_room(room, one, leaving)[:count]
         chosen.update(node for _, node in nodes)
@@ -117,27 +117,29 @@ def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, fl
 
 
 def _first_with_room(
-    room: Occupancy, shape: Shape, leaving: dict[int, list[tuple[float, Placement]]]
+    room: Occupancy, footprint: Footprint, leaving: dict[int, list[tuple[float, Placement]]]
 ) -> list[tuple[float, int]]:
     """Return the nodes that can hold their part of the gang, by the time at which trials are expected to leave room."""
-    ranks, candidates = shape.gang.ranks_per_node, []
+    ranks, candidates = footprint.gang.ranks_per_node, []
     for node in range(len(room.nodes)):
         # However many trials leave, this node never has room for its part.
-        if room.ranks_when_empty(shape, node) < ranks:
+        if room.ranks_when_empty(footprint, node) < ranks:
             continue
         # Room grows only when a trial ends, so that only these times need to be looked at.
         by_end = sorted(leaving.get(node, []), key=lambda leaver: leaver[0])
         gone = [placement for _, placement in by_end]
         ends_s = [-math.inf, *(until_s for until_s, _ in by_end)]
         enough = (
-            until_s for count, until_s in enumerate(ends_s) if room.ranks_without(shape, node, gone[:count]) >= ranks
+            until_s
+            for count, until_s in enumerate(ends_s)
+            if room.ranks_without(footprint, node, gone[:count]) >= ranks
         )
         candidates.append((next(enough, -math.inf), node))
     return sorted(candidates)
 
 
 def _first_empty(
-    room: Occupancy, shape: Shape, leaving: dict[int, list[tuple[float, Placement]]]
+    room: Occupancy, footprint: Footprint, leaving: dict[int, list[tuple[float, Placement]]]
 ) -> list[tuple[float, int]]:
     """Return the nodes that become empty first, until together they hold the gang."""
     chosen, ranks = [], 0
@@ -147,8 +149,8 @@ def _first_empty(
         for node in range(len(room.nodes))
     ]
     for free_s, node in sorted(emptied):
-        room_there = room.ranks_when_empty(shape, node)
-        if room_there and ranks < shape.gang.ranks:
+        room_there = room.ranks_when_empty(footprint, node)
+        if room_there and ranks < footprint.gang.ranks:
             chosen.append((free_s, node))
             ranks += room_there
     return chosen
@@ -180,7 +182,7 @@ class Scheduler:
 
     def __init__(self, trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> None:
         self._expected_s = expected_s
-        self._batches: dict[Shape, deque[tuple[int, TrialBatch]]] = {}
+        self._batches: dict[Footprint, deque[tuple[int, TrialBatch]]] = {}
         self._number = 0
         self._waiting: set[str] = set()
         self._running: dict[str, tuple[Placement, float]] = {}
@@ -205,11 +207,11 @@ class Scheduler:
 
         `now_s` must come from a monotonic clock.
         """
-        # Nothing has changed since every shape was found to have no room.
+        # Nothing has changed since every footprint was found to have no room.
         if len(self._blocked) == len(self._batches):
             return None
         for batch, trial in self._candidates(now_s):
-            start = None if batch.shape in self._blocked else self._try(batch, trial, now_s)
+            start = None if batch.footprint in self._blocked else self._try(batch, trial, now_s)
             if start is not None:
                 return start
         return None
@@ -219,7 +221,7 @@ class Scheduler:
         placement, until_s = self._running.pop(trial_id)
         self._room.release(placement)
         self._count_running(placement, until_s, -1)
-        # There is room again, perhaps for a shape that had none.
+        # There is room again, perhaps for a footprint that had none.
         self._blocked.clear()
 
     def add(self, trials: Sequence[TrialSpec]) -> None:
@@ -227,22 +229,22 @@ class Scheduler:
         if not trials:
             return
         for batch in batches(trials, self._expected_s):
-            self._batches.setdefault(batch.shape, deque()).append((self._number, batch))
+            self._batches.setdefault(batch.footprint, deque()).append((self._number, batch))
             self._number += 1
         self._waiting.update(trial.trial_id for trial in trials)
         self.revise()
 
     def retry(self, trial: TrialSpec) -> None:
-        """Queue the trial again, before others of its shape."""
-        batch = TrialBatch(Shape.of(trial), [trial])
+        """Queue the trial again, before others of its footprint."""
+        batch = TrialBatch(Footprint.of(trial), [trial])
         # A number below all others: the trial has waited the longest.
-        self._batches.setdefault(batch.shape, deque()).appendleft((-1, batch))
+        self._batches.setdefault(batch.footprint, deque()).appendleft((-1, batch))
         self._waiting.add(trial.trial_id)
         self.revise()
 
     def drop(self, trial: TrialSpec) -> None:
         """Remove a waiting trial, which will not start."""
-        batch = next(batch for _, batch in self._batches[Shape.of(trial)] if trial in batch.trials)
+        batch = next(batch for _, batch in self._batches[Footprint.of(trial)] if trial in batch.trials)
         self._take(batch, trial)
 
     def take_back(self) -> list[TrialSpec]:
@@ -274,14 +276,14 @@ class Scheduler:
         # Whatever is derived from estimates and nodes is computed anew: it is kept only because `next` is called often.
         nodes, waiting = self._room.nodes, self.waiting()
         self._capacity = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes) or 1.0
-        self._blocked: set[Shape] = set()
+        self._blocked: set[Footprint] = set()
         self._first: TrialBatch | None = None
         self._reserved: Reservation | None = None
-        self._weights: dict[Shape, float] = {}
+        self._weights: dict[Footprint, float] = {}
         # A trial without an estimate counts as a typical one: leaving it out would make the rest seem short.
         known = [seconds for trial in waiting if (seconds := self._expected_s(trial)) is not None]
         self._typical_s = median(known) if known else 0.0
-        self._work = sum(self._work_of(Shape.of(trial), trial) for trial in waiting)
+        self._work = sum(self._work_of(Footprint.of(trial), trial) for trial in waiting)
         self._busy, self._busy_until = 0.0, 0.0
         for placement, until_s in self._running.values():
             self._count_running(placement, until_s, 1)
@@ -294,7 +296,7 @@ class Scheduler:
         self._by_length = deque(sorted(by_length, key=lambda entry: -entry[0]))
 
     def _candidates(self, now_s: float) -> Iterator[tuple[TrialBatch, TrialSpec]]:
-        """Yield candidates to start next: the one with reserved nodes, a long one, then shape by shape in order."""
+        """Yield candidates to start next: the one with reserved nodes, a long one, then by footprint in order."""
         # The trial that has waited the longest is asked first, or smaller ones would take its place again and again.
         if self._first:
             yield self._first, self._first.trials[0]
@@ -311,23 +313,23 @@ class Scheduler:
 
     def _try(self, batch: TrialBatch, trial: TrialSpec, now_s: float) -> Start | None:
         """Start the trial, or one of its batch, if it has room and delays no gang with reserved nodes."""
-        placement = self._room.place(batch.shape)
+        placement = self._room.place(batch.footprint)
         if placement is None:
-            self._blocked.add(batch.shape)
+            self._blocked.add(batch.footprint)
             # Only the first that has to wait reserves nodes: with more reservations hardly a smaller trial could start.
             self._first = self._first or batch
             return None
         # Another gang waits for nodes: this trial may take them only if it ends before they are needed.
         if self._first and self._first is not batch:
             if self._reserved is None:
-                self._reserved = reserve(self._room, self._first.shape, self._running.values())
+                self._reserved = reserve(self._room, self._first.footprint, self._running.values())
             reserved, until_s = self._reserved.nodes, self._reserved.from_s
             if not reserved.isdisjoint(placement.nodes):
                 ends = ((candidate, self._expected_s(candidate)) for candidate in (trial, batch.trials[-1]))
                 in_time = (candidate for candidate, s in ends if s is not None and now_s + s <= until_s < math.inf)
                 short = next(in_time, None)
                 if short is None:
-                    placement = self._room.place(batch.shape, reserved)
+                    placement = self._room.place(batch.footprint, reserved)
                 trial = short or trial
         return self._start(batch, trial, placement, now_s) if placement else None
 
@@ -346,31 +348,31 @@ class Scheduler:
 
     def _take(self, batch: TrialBatch, trial: TrialSpec) -> None:
         """Remove a waiting trial, and its batch if that is empty now."""
-        self._work -= self._work_of(batch.shape, trial)
+        self._work -= self._work_of(batch.footprint, trial)
         self._waiting.remove(trial.trial_id)
         batch.remove(trial)
         if batch.trials:
             return
         if self._first is batch:
             self._first = self._reserved = None
-        queue = self._batches[batch.shape]
+        queue = self._batches[batch.footprint]
         queue.remove(next(entry for entry in queue if entry[1] is batch))
         if not queue:
-            del self._batches[batch.shape]
-            self._blocked.discard(batch.shape)
+            del self._batches[batch.footprint]
+            self._blocked.discard(batch.footprint)
 
-    def _work_of(self, shape: Shape, trial: TrialSpec) -> float:
+    def _work_of(self, footprint: Footprint, trial: TrialSpec) -> float:
         seconds = self._expected_s(trial)
-        return self._weight(shape) * (self._typical_s if seconds is None else seconds)
+        return self._weight(footprint) * (self._typical_s if seconds is None else seconds)
 
-    def _weight(self, shape: Shape) -> float:
-        if shape not in self._weights:
-            self._weights[shape] = weight(shape, self._room.nodes)
-        return self._weights[shape]
+    def _weight(self, footprint: Footprint) -> float:
+        if footprint not in self._weights:
+            self._weights[footprint] = weight(footprint, self._room.nodes)
+        return self._weights[footprint]
 
     def _count_running(self, placement: Placement, until_s: float, times: int) -> None:
         """Maintain Σ held and Σ held × end, which give the remaining work at any time."""
         if placement.held and until_s < math.inf:
-            held = self._weight(placement.shape) * times
+            held = self._weight(placement.footprint) * times
             self._busy += held
             self._busy_until += held * until_s

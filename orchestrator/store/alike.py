@@ -26,26 +26,26 @@ def _fixed(axes: Mapping[str, Any], free: Collection[str]) -> list[tuple[str, An
     return sorted((axis, value) for axis, value in axes.items() if axis not in free)
 
 
-def speed(axes: Mapping[str, Any]) -> str:
+def same_speed(axes: Mapping[str, Any]) -> str:
     """Return a key that trials of about the same speed have in common."""
     return repr(_fixed(axes, {*_MARKS, "seed", "lr_rule", "lr_multiplier"}))
 
 
-def speed_group(row: TrialRecord | TrialSpec) -> str:
+def same_steps_and_seed(row: TrialRecord | TrialSpec) -> str:
     """Return a key that is equal for trials with the same steps and the same seed; they differ in the rate of a step.
 
     It is empty for a rule that changes what the optimizer or the training loop does in a step.
     """
     rule = row.lr.rule if isinstance(row, TrialSpec) else row.lr_rule
-    return f"{speed(row.axes)} {row.seed}" if rule in SAME_AT_REFERENCE else ""
+    return f"{same_speed(row.axes)} {row.seed}" if rule in SAME_AT_REFERENCE else ""
 
 
 def same_steps(row: TrialRecord) -> str:
     """Return a key that is equal for all seeds of a cell, and for cells whose steps differ only in their rate."""
-    return speed(row.axes) if row.lr_rule in SAME_AT_REFERENCE else row.cell_id
+    return same_speed(row.axes) if row.lr_rule in SAME_AT_REFERENCE else row.cell_id
 
 
-def size(axes: Mapping[str, Any], device_batch_size: int) -> str:
+def same_memory(axes: Mapping[str, Any], device_batch_size: int) -> str:
     """Return a key that is equal for trials that need the same memory on each device."""
     return repr((device_batch_size, _fixed(axes, {*_MARKS, *STANDARD_AXES})))
 

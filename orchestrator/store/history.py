@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.store.alike import speed
+from orchestrator.store.alike import same_speed
 from orchestrator.store.record import TRAINING_TIMES, Kind, Record, TrialRecord
 from orchestrator.store.soundness import checked_record
 from sweeps.axes import flat, is_whole
@@ -312,16 +312,16 @@ class History:
         for number, known in enumerate(self._fingerprints):
             if known == fingerprint:
                 return number
-            if known is not None and fingerprint is not None and not difference(known, fingerprint):
+            if known is not None and fingerprint is not None and not changes_between(known, fingerprint):
                 return number
         return -1
 
     def changes(self, fingerprint: Mapping[str, Any]) -> list[str]:
         """Return the differences from the fingerprint of the last request; none in a new journal."""
-        return difference(self.fingerprint, fingerprint) if self.fingerprint is not None else []
+        return changes_between(self.fingerprint, fingerprint) if self.fingerprint is not None else []
 
 
-def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def changes_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """A line for each change, such as `config.budget.epochs: 10 → 20`, with all dotted keys that changed alike.
 
     Many names in the config may lead to one package, whose hash is then that of each. A key that only one version of
@@ -358,13 +358,13 @@ class Durations:
 
     def add(self, cell_id: str, axes: Mapping[str, Any], wall_s: float) -> None:
         """Add a trial that was ok after `wall_s` seconds."""
-        for key in (cell_id, speed(axes)):
+        for key in (cell_id, same_speed(axes)):
             self._seconds.setdefault(key, []).append(wall_s)
             self._medians.pop(key, None)
 
     def expected_s(self, trial: TrialSpec) -> float | None:
         """Median of its cell, else of trials that differ only in seed and rate, else the forecast; None if unknown."""
-        return self._median(trial.cell_id) or self._median(speed(trial.axes)) or self._forecast_s(trial)
+        return self._median(trial.cell_id) or self._median(same_speed(trial.axes)) or self._forecast_s(trial)
 
     def _median(self, key: str) -> float | None:
         if key not in self._medians and key in self._seconds:

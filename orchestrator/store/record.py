@@ -60,7 +60,7 @@ class TrialOutcome(Exit):
         return Status.SKIPPED if self.skipped_by else self.cause.status
 
 
-def figure(metrics: Mapping[str, Any], name: str) -> float | None:
+def metric_value(metrics: Mapping[str, Any], name: str) -> float | None:
     """One of a trial's metrics as a number; None if it was not measured or is not a number."""
     value = metrics.get(name)
     try:
@@ -71,8 +71,8 @@ def figure(metrics: Mapping[str, Any], name: str) -> float | None:
 
 def tokens_per_s(metrics: Mapping[str, Any]) -> float | None:
     """Return a trial's throughput in tokens, computed from samples if it reports their `sequence_length`."""
-    samples, length = figure(metrics, "samples_per_s"), figure(metrics, "sequence_length")
-    return samples * length if samples is not None and length is not None else figure(metrics, "tokens_per_s")
+    samples, length = metric_value(metrics, "samples_per_s"), metric_value(metrics, "sequence_length")
+    return samples * length if samples is not None and length is not None else metric_value(metrics, "tokens_per_s")
 
 
 def samples_to_target(metrics: Mapping[str, Any]) -> float | None:
@@ -82,11 +82,11 @@ def samples_to_target(metrics: Mapping[str, Any]) -> float | None:
     mean length of the later epochs; the first epoch counts as one, whatever it took. If a trial reports no epochs, its
     rate is used instead, and start-up counts as samples.
     """
-    target_s, rate = figure(metrics, "time_to_target_s"), figure(metrics, "samples_per_s")
+    target_s, rate = metric_value(metrics, "time_to_target_s"), metric_value(metrics, "samples_per_s")
     if target_s is None:
         return None
-    epochs, samples = figure(metrics, "epochs"), figure(metrics, "samples")
-    first_s, train_s = figure(metrics, "first_epoch_s"), figure(metrics, "train_s")
+    epochs, samples = metric_value(metrics, "epochs"), metric_value(metrics, "samples")
+    first_s, train_s = metric_value(metrics, "first_epoch_s"), metric_value(metrics, "train_s")
     if epochs and samples and epochs <= 1:
         return samples
     if not (epochs and samples and first_s and train_s and train_s > first_s):

@@ -110,7 +110,7 @@ def _is_before(epoch: Any, other: Any) -> bool:
     return isinstance(epoch, (int, float)) and isinstance(other, (int, float)) and epoch < other
 
 
-FURTHER = "once_more"  # folder in a trial's: files of a further attempt that did not count
+REJECTED = "once_more"  # folder in a trial's: files of a further attempt that did not count
 
 _NO_FILE = re.compile(r"No such file or directory: '([^'/~][^']*)'")
 
@@ -131,7 +131,7 @@ def snapshot(folder: Path) -> None:
 
 def restore(folder: Path) -> None:
     """Replace the files of a further attempt that does not count by the copies, if there are any."""
-    kept, rejected = folder / KEPT, folder / FURTHER
+    kept, rejected = folder / KEPT, folder / REJECTED
     if not kept.exists():
         return
     refuse_link(kept)

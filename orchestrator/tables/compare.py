@@ -16,7 +16,7 @@ from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, with_valid_timings
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request
 from orchestrator.statistics.intervals import FEWEST_SHARED, Interval, Moments, apart_from_shared, logs, welch
-from orchestrator.store.history import difference
+from orchestrator.store.history import changes_between
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder, results_below
 from orchestrator.text import numbers
@@ -51,7 +51,7 @@ def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path], metri
     """Return the comparison of the results in these two folders, with the differences of their configs."""
     mine, theirs = (history_in(ResultsFolder(folder)).fingerprint or {} for folder in folders)
     names = (str(folders[0]), str(folders[1]))
-    return comparison_markdown(this, other, names=names, differences=difference(theirs, mine), metric=metric)
+    return comparison_markdown(this, other, names=names, differences=changes_between(theirs, mine), metric=metric)
 
 
 def comparison_markdown(

@@ -22,7 +22,7 @@ def forecast_document(records: Iterable[TrialRecord]) -> Document | None:
     rows = against_measured(records)
     if rows.empty:
         return None
-    table = forecast_table(rows)
+    table = forecast_error_table(rows)
     return Document(text=table.document(table.title), tables=[table], rows=rows)
 
 
@@ -62,7 +62,7 @@ def _row(trials: Sequence[TrialRecord]) -> dict[str, Any]:
     return row
 
 
-def forecast_table(rows: pd.DataFrame) -> TextTable:
+def forecast_error_table(rows: pd.DataFrame) -> TextTable:
     """Return the forecasts beside what was measured, one line per cell."""
     columns: dict[str, list[str]] = {
         "cell": [cell_label(row) for row in rows.to_dict("records")],

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from orchestrator.store.alike import same_steps
-from orchestrator.store.record import TrialRecord, figure
+from orchestrator.store.record import TrialRecord, metric_value
 from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
@@ -113,7 +113,7 @@ def superlinear(records: Sequence[TrialRecord]) -> set[str]:
     """
     alike: dict[tuple[str, ...], list[tuple[TrialRecord, float]]] = {}
     for record in records:
-        rate = figure(record.metrics, "samples_per_s")
+        rate = metric_value(record.metrics, "samples_per_s")
         # A speed that was taken over from another trial is no second measurement.
         if record.status is not Status.OK or record.timed_with or not rate:
             continue
@@ -156,13 +156,13 @@ def slow_timings(records: Sequence[TrialRecord]) -> dict[str, float]:
     ok = [record for record in records if record.status is Status.OK]
     rates: dict[str, list[float]] = {}
     for record in ok:
-        if (rate := figure(record.metrics, "samples_per_s")) and not record.timed_with:
+        if (rate := metric_value(record.metrics, "samples_per_s")) and not record.timed_with:
             rates.setdefault(same_steps(record), []).append(rate)
     # A median of two would call either of them slow.
     medians = {steps: median(alike) for steps, alike in rates.items() if len(alike) >= FEWEST_SEEDS}
     times = {}
     for record in ok:
-        rate, usual = figure(record.metrics, "samples_per_s"), medians.get(same_steps(record))
+        rate, usual = metric_value(record.metrics, "samples_per_s"), medians.get(same_steps(record))
         if rate and usual and usual >= SLOWER * rate:
             times[record.trial_id] = usual / rate
     return times
@@ -181,7 +181,7 @@ def _outvoted(records: Sequence[TrialRecord], judgements: Mapping[str, Judgement
     valid = [record for record in records if record.trial_id in judgements and not judgements[record.trial_id].fault]
     rates: dict[str, list[float]] = {}
     for record in valid:
-        rate = figure(record.metrics, "samples_per_s")
+        rate = metric_value(record.metrics, "samples_per_s")
         if rate and record.trial_id not in slow:
             rates.setdefault(record.cell_id, []).append(rate)
     outvoted = set()
@@ -227,7 +227,7 @@ def _too_few_workers(record: TrialRecord) -> str:
     """Return the reason if a part of the trial's processes or GPUs did not train; empty if that is not known."""
     # A rank per GPU has answered for it. Only one rank with several GPUs leaves to be told from their load who trained.
     names = ("workers",) if record.ranks >= record.gpus else ("workers", "busy_gpus")
-    counts = [figure(record.metrics, name) for name in names]
+    counts = [metric_value(record.metrics, name) for name in names]
     known = [count for count in counts if count is not None]
     if not known or record.gpus <= 1 or min(known) >= record.gpus:
         return ""
@@ -241,7 +241,7 @@ def _is_short(record: TrialRecord) -> bool:
         return False
 
     def is_below(name: str, instead: str, least: float) -> bool:
-        value = figure(metrics, name if name in metrics else instead)
+        value = metric_value(metrics, name if name in metrics else instead)
         return value is not None and value < least
 
     too_brief = is_below("window_s", "train_s", SHORTEST_WINDOW_S)
@@ -250,7 +250,7 @@ def _is_short(record: TrialRecord) -> bool:
 
 def _waiting_share(metrics: Mapping[str, Any]) -> float:
     """Return the share of a step in which the GPU waits for launches, data or other ranks; 1 if it is not known."""
-    step_s, compute_s = figure(metrics, "step_s"), figure(metrics, "step_compute_s")
+    step_s, compute_s = metric_value(metrics, "step_s"), metric_value(metrics, "step_compute_s")
     return 1.0 if not step_s or compute_s is None else max(0.0, 1 - compute_s / step_s)
 
 
@@ -263,7 +263,7 @@ def _foreign_cpu(metrics: Mapping[str, Any], share: float) -> str:
 
 
 def _more_than(metrics: Mapping[str, Any], name: str, limit: float, text: str) -> str:
-    value = figure(metrics, name)
+    value = metric_value(metrics, name)
     return text.format(value) if value is not None and value > limit else ""
 
 
@@ -296,7 +296,7 @@ def _timed_clock(metrics: Mapping[str, Any]) -> float | None:
 
     `foreign_cpu` is measured only if there is a timed part.
     """
-    return figure(metrics, "sm_clock_mhz") if "foreign_cpu" in metrics else None
+    return metric_value(metrics, "sm_clock_mhz") if "foreign_cpu" in metrics else None
 
 
 def _device(record: TrialRecord) -> tuple[Any, ...]:

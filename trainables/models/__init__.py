@@ -22,7 +22,7 @@ from torch.utils.checkpoint import (
 from trainables import data
 from trainables.context import RequestError
 from trainables.models.batch_norm import convert_batch_norm
-from trainables.registry import factory_of, taken
+from trainables.registry import accepted, factory_of
 from trainables.tokens import Corpus
 from trainables.torch_private import recomputed
 
@@ -76,10 +76,10 @@ def _made(factory: Callable[..., Any], of_data: Mapping[str, Any], options: Mapp
     A factory with `**kwargs`, such as timm's create_model, is also offered timm's `in_chans` and `img_size`. What it
     refuses by a TypeError is left out.
     """
-    given = taken(factory, of_data)
+    given = accepted(factory, of_data)
     if len(of_data["input_shape"]) == 3:
         channels, *sides = of_data["input_shape"]
-        given |= taken(factory, {"in_chans": channels, "img_size": tuple(sides)}, named=False)
+        given |= accepted(factory, {"in_chans": channels, "img_size": tuple(sides)}, named=False)
     given = {key: value for key, value in given.items() if key not in options}
     while True:
         try:

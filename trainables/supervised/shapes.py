@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.flop_counter import flop_registry
 
 from sweeps.forecast import SHAPES_OF
-from sweeps.gpus import Gpu, gpu_named
+from sweeps.gpus import GpuModel, gpu_named
 from trainables import process_group
 from trainables.context import Context, RequestError
 from trainables.inputs.inputs import Minibatch, Part
@@ -218,7 +218,7 @@ READ_IN_PART = ("embedding", "gather", "index", "index_select")
 class Meter(dispatch_mode()):  # type: ignore[misc]
     """Counts the bytes of what operations have made and that is alive, and the time that a GPU takes for them."""
 
-    def __init__(self, gpu: Gpu, *, has_tf32: bool) -> None:
+    def __init__(self, gpu: GpuModel, *, has_tf32: bool) -> None:
         super().__init__()
         single = gpu.tf32 if has_tf32 and not math.isnan(gpu.tf32) else gpu.fp32
         self._half, self._single, self._bytes_per_s = gpu.half, single, gpu.bytes_per_s

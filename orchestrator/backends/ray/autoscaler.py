@@ -16,7 +16,7 @@ from ray.util import placement_group, remove_placement_group
 
 from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.cluster import GPU_TYPE, NODE_ID
-from orchestrator.schedule.cluster import Node, Shape, ranks_that_fit, why_infeasible
+from orchestrator.schedule.cluster import Footprint, Node, ranks_that_fit, why_infeasible
 from sweeps.layout import Gang
 
 _SOME = 0.001  # the amount of the resource that marks a GPU type; the same as Ray requests
@@ -28,25 +28,27 @@ class Demand:
     def __init__(self, labels: Mapping[str, str], quarantine: Quarantine) -> None:
         """`labels` are required of nodes; `quarantine` has the GPUs that are no longer used."""
         self._labels, self._quarantine = dict(labels), quarantine
-        self._groups: list[tuple[Shape, Any]] = []
+        self._groups: list[tuple[Footprint, Any]] = []
         self._nodes: frozenset[Node] = frozenset()
 
-    def update(self, shapes: Sequence[Shape], nodes: Sequence[Node]) -> None:
+    def update(self, footprints: Sequence[Footprint], nodes: Sequence[Node]) -> None:
         """Ask for exactly these gangs from now on; `nodes` are the existing ones."""
         # The nodes may be those that were asked for: a group that still holds them would block the trial.
         if frozenset(nodes) != self._nodes:
             self.close()
             self._nodes = frozenset(nodes)
-        # Groups of shapes that are still wanted stay: their nodes may be on the way.
-        missing = Counter(shapes)
-        for shape, group in list(self._groups):
-            if missing[shape]:
-                missing[shape] -= 1
+        # Groups of footprints that are still wanted stay: their nodes may be on the way.
+        missing = Counter(footprints)
+        for footprint, group in list(self._groups):
+            if missing[footprint]:
+                missing[footprint] -= 1
             else:
-                self._groups.remove((shape, group))
+                self._groups.remove((footprint, group))
                 remove_placement_group(group)
-        for shape in missing.elements():
-            self._groups.append((shape, placement_group(**room(shape, nodes, self._labels, self._quarantine.node_ids))))
+        for footprint in missing.elements():
+            self._groups.append(
+                (footprint, placement_group(**room(footprint, nodes, self._labels, self._quarantine.node_ids)))
+            )
 
     def close(self) -> None:
         """Ask for nothing any more."""
@@ -56,15 +58,15 @@ class Demand:
 
 
 def room(
-    shape: Shape, nodes: Sequence[Node], labels: Mapping[str, str], ailing: Collection[str] = ()
+    footprint: Footprint, nodes: Sequence[Node], labels: Mapping[str, str], ailing: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the arguments of the placement group for a gang of this shape.
+    """Return the arguments of the placement group for a gang of this footprint.
 
     A gang that fits the existing nodes asks for other nodes: for a single one if one of the existing nodes could hold
     it, and for such a whole node if it is exclusive. One that does not fit may also use what is free on existing nodes,
     except on `ailing` ones: Ray would count their lost GPUs, too, and hold a node that is too small.
     """
-    gang = shape.gang
+    gang = footprint.gang
     bundles = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]
     spread = "PACK"
     if gang.nodes:
@@ -74,7 +76,7 @@ def room(
         there = _outside(ailing, labels) if ailing else dict(labels)
         return {"bundles": bundles, "strategy": spread, "bundle_label_selector": [there] * len(bundles)}
     holders = [node for node in nodes if len(gang.parts()) == 1 and ranks_that_fit(gang, node) >= gang.ranks]
-    if holders and shape.timing == "exclusive":
+    if holders and footprint.timing == "exclusive":
         least = min(holders, key=lambda node: (node.gpus, node.cpus))
         bundles = [_bundle(least.cpus, replace(gang, gpus_per_rank=least.gpus))]
     elsewhere = _outside([node.node_id for node in nodes], labels)

@@ -33,7 +33,7 @@ from orchestrator.backends.ray.private_tune import Unprinted, gangs_in_tune
 from orchestrator.backends.ray.tune import Attempt, Bundles, GangTrainable, Relay, Starting
 from orchestrator.backends.ray.tune_extensions import Extensions
 from orchestrator.config.request import Request
-from orchestrator.schedule.cluster import Node, Shape
+from orchestrator.schedule.cluster import Footprint, Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.telemetry.sampler import Sampling
@@ -65,10 +65,10 @@ class RayBackend:
         """The cluster's living nodes with the requested labels, without lost GPUs."""
         return self._quarantine.without(self._cluster.nodes())
 
-    def ask_for(self, shapes: Sequence[Shape]) -> None:
+    def ask_for(self, footprints: Sequence[Footprint]) -> None:
         """Ask the autoscaler for nodes for these gangs, in addition to the existing ones."""
         if self._demand is not None:
-            self._demand.update(shapes, self.nodes())
+            self._demand.update(footprints, self.nodes())
 
     def run(self, trial_queue: TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials; see `Backend`. An exception from the listener is raised here, after everything has ended."""
@@ -128,8 +128,8 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
 
     Tune starts trials in whatever order resources become free, and keeps idle actors only for trials it already knows.
     Therefore it gets each trial only when the trial can start: the queue decides on order and waiting, and an idle
-    gang is either used by the next trial of its shape or ends for a gang of another shape. If there are several nodes,
-    each gang names its nodes, because the queue relies on them.
+    gang is either used by the next trial of its footprint or ends for a gang of another one. If there are several
+    nodes, each gang names its nodes, because the queue relies on them.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from orchestrator.backends.ray.tune import Attempt
 from orchestrator.config.request import Request
 from orchestrator.statistics import margins
-from orchestrator.store.alike import speed
+from orchestrator.store.alike import same_speed
 from sweeps.trial import TrialSpec
 
 SAMPLES, SCORE = "samples", "score"
@@ -43,7 +43,7 @@ class EarlyStop:
             samples, value = row.get(SAMPLES), row.get(self._request.metric.name)
             if not samples or value is None or (total := _budget(trial, row)) is None:
                 continue
-            alike = speed(trial.axes)
+            alike = same_speed(trial.axes)
             if alike not in self._ladders:
                 self._ladders[alike] = _Ladder(total, self._request)
             reason = self._ladders[alike].reached(attempt, samples, value) or reason

@@ -58,8 +58,8 @@ class Key(Protocol):
 class KeptGangs:
     """A cache of gangs whose trial has ended; it has the methods of Tune's `_ObjectCache`.
 
-    Tune's cache drops a gang at once if a gang of another shape is waiting to start. Starting takes seconds, in which
-    many gangs could be dropped and started again although the next trial has their shape. Here a gang is kept until
+    Tune's cache drops a gang at once if a gang of another footprint waits to start. Starting takes seconds, in which
+    many gangs could be dropped and started again although the next trial has their footprint. Here a gang is kept until
     the queue has had one chance to give it another trial. It then ends only if another gang waits for one of its nodes.
     """
 
@@ -92,7 +92,7 @@ class KeptGangs:
         """Fewer trials wait for such a gang."""
         self._wanted[key] -= by
 
-    # Called when a trial is staged, and for each shape of gang that trials wait for.
+    # Called when a trial is staged, and for each footprint of gang that trials wait for.
     def has_cached_object(self, key: Key) -> bool:
         """Return whether such a gang is kept."""
         return bool(self._kept.get(key))

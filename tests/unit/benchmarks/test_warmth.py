@@ -2,7 +2,7 @@ import dataclasses
 import random
 
 from benchmarks.warmth import cold_starts
-from orchestrator.schedule.cluster import Node, Occupancy, Shape
+from orchestrator.schedule.cluster import Footprint, Node, Occupancy
 from orchestrator.schedule.simulation import ScheduledTrial, simulate
 from sweeps.layout import Gang
 from tests.contract.trials import trial
@@ -23,7 +23,7 @@ def stays(*asked):
             running.remove(over)
             room.release(over.placement)
         one = gang(name, gpus)
-        placement = room.place(Shape.of(one))
+        placement = room.place(Footprint.of(one))
         room.take(placement)
         running.append(ScheduledTrial(trial=one, placement=placement, start_s=start_s, end_s=end_s))
         made.append(running[-1])

@@ -64,8 +64,8 @@ def test_device_batch_size_is_the_largest_share_of_a_device():
 )
 def test_gpus_held_are_whole_devices_unless_shared(held, timing, costs, share):
     spec = on_gpus(held, timing=timing)
-    assert (spec.gpus_held, spec.memory_share) == (costs, share)
+    assert (spec.gpus_held, spec.memory_fraction) == (costs, share)
 
 
 def test_on_cpus_worker_processes_are_held():
-    assert TRIAL.device == "cpu" and TRIAL.gpus_held == 3 and replace(TRIAL, timing="shared").memory_share is None
+    assert TRIAL.device == "cpu" and TRIAL.gpus_held == 3 and replace(TRIAL, timing="shared").memory_fraction is None

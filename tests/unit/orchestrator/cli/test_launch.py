@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from orchestrator.cli.launch import text_of
+from orchestrator.cli.launch import launch_file
 from orchestrator.config.overrides import with_command
 from sweeps.errors import ConfigError
 
@@ -36,7 +36,7 @@ def written(target, *arguments, labels=None, gpu_type="H100", gpus=None, name="b
     own = {key: value for key, value in (CASES.get(target, {}) | options).items() if value is not None}
     section = SECTION | {"target": target, "options": own} | ({} if setup is None else {"setup": setup})
     config = {"launch": section, "cluster": {"gpu_type": gpu_type, "gpus_per_node": gpus, "labels": labels or {}}}
-    return text_of(config, name, [*ARGUMENTS, *arguments])
+    return launch_file(config, name, [*ARGUMENTS, *arguments])
 
 
 @pytest.mark.parametrize("target", CASES)

@@ -51,12 +51,12 @@ def test_flags_are_found():
 
 
 def test_overrides_are_parsed():
-    plain, sweep = hydra_private.parsed(["a=[1,2]", "b=1,2"])
+    plain, sweep = hydra_private.parsed_overrides(["a=[1,2]", "b=1,2"])
     assert plain.value() == [1, 2] and not plain.is_sweep_override()
     assert list(sweep.sweep_iterator()) == [1, 2] and sweep.is_discrete_sweep()
     assert (plain.get_key_element(), plain.get_value_element_as_str()) == ("a", "[1,2]")
     with pytest.raises(HydraException):
-        hydra_private.parsed(["a=[1"])
+        hydra_private.parsed_overrides(["a=[1"])
 
 
 def test_groups_choices_and_state_of_the_program(tmp_path):

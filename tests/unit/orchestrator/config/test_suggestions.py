@@ -24,7 +24,7 @@ from orchestrator.config.habits import (
     meant_in_section,
     without_dashes,
 )
-from orchestrator.config.hydra_private import apply_override, one_line, resolved
+from orchestrator.config.hydra_private import apply_override, error_line, resolved
 from orchestrator.config.key_checks import axis_value_errors, key_errors, structure_errors, value_errors
 from orchestrator.config.multirun import axes_of
 from orchestrator.config.overrides import key_of, rewritten
@@ -323,4 +323,4 @@ def test_mode_that_does_not_exist_is_told_before_the_missing_sweep(
     "error", [ValueError("x " * 10_000), RecursionError("maximum recursion depth exceeded, full_key: " + "[0]" * 900)]
 )
 def test_what_hydra_says_is_one_short_line(error: Exception) -> None:
-    assert len(one_line(error)) < 1100 and "[0]" not in one_line(error)
+    assert len(error_line(error)) < 1100 and "[0]" not in error_line(error)

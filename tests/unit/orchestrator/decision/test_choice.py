@@ -133,9 +133,9 @@ def test_one_seed_gives_a_choice_without_probabilities():
 
 def test_unequal_seeds_are_compared_unpaired():
     choice = chosen_of([[2, 2, NAN], [1, NAN, 1]], [[0.9, 0.92, NAN], [0.91, NAN, 0.93]])
-    assert choice.accuracy_difference.point[1] == pytest.approx(0.01)
+    assert choice.score_difference.point[1] == pytest.approx(0.01)
     # Each has variance .0002, of two seeds: the difference of the means has .0002. Nothing is shared by seed.
-    assert choice.accuracy_difference.error[1] == pytest.approx(math.sqrt(0.0002))
+    assert choice.score_difference.error[1] == pytest.approx(math.sqrt(0.0002))
 
 
 def test_without_objectives_no_cell_is_chosen():
@@ -176,7 +176,7 @@ def test_pooling_leaves_the_baseline_and_equivalent_cells_unchanged():
     assert choice.p_within[[0, 6]].tolist() == [1, 1] and (choice.p_within[1:6] < 0.5).all()
     alone = choose(alike, np.random.default_rng(0))
     # The reported difference of a cell is its own, without pooling.
-    assert choice.accuracy_difference.point.tolist() == alone.accuracy_difference.point.tolist()
+    assert choice.score_difference.point.tolist() == alone.score_difference.point.tolist()
 
 
 def test_unknown_errors_prevent_pooling():

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.plan import plan as planning
 from orchestrator.plan import printout
-from orchestrator.plan.plan import MemoryShares, Plan
+from orchestrator.plan.plan import GpuFractions, Plan
 from orchestrator.plan.printout import rows
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import TrialQueue
@@ -152,7 +152,7 @@ def took(record_of, gb, batch=32, gpus=1.0, model="cnn", **fields):
 
 
 def held(ends, asked, probes=()):
-    return MemoryShares.of(ends, probes).placed(asked).gang.gpus_per_rank
+    return GpuFractions.of(ends, probes).placed(asked).gang.gpus_per_rank
 
 
 @pytest.mark.parametrize(("gb", "share"), [(2.0, 0.25), (30.0, 0.45), (79.0, 1.0), (None, 0.25)])
@@ -173,19 +173,19 @@ def test_largest_measured_need_counts(record_of):
     probe = {"size": key, "status": "ok", "reserved_memory_gb": 40.0, "device_memory_gb": 80.0}
     ends = [took(record_of, 30.0), took(record_of, None), took(record_of, 20.0, gpus=2.0)]
     assert held(ends, asked) == 0.45 and held(ends, asked, [probe]) == 0.6
-    assert MemoryShares.of(ends).unknown([asked, packed(batch=64), packed(batch=64)]) == [packed(batch=64)]
+    assert GpuFractions.of(ends).unknown([asked, packed(batch=64), packed(batch=64)]) == [packed(batch=64)]
 
 
 def test_probes_and_timed_trials_are_not_packed(record_of):
     known = [took(record_of, 2.0)]
     assert held(known, probe_of(packed())) == 1.0
     assert held([], replace(packed(), timing="device")) == 0.25 and held([], packed(gpus=1.0)) == 1.0
-    assert not MemoryShares.of([]).unknown([replace(packed(), device="cpu")])
+    assert not GpuFractions.of([]).unknown([replace(packed(), device="cpu")])
 
 
 def test_gpu_hours_count_held_gpus(record_of):
     """A packed trial costs what its memory keeps from others, a timed part of a GPU all of it."""
-    known = MemoryShares.of([took(record_of, 30.0)])
+    known = GpuFractions.of([took(record_of, 30.0)])
     assert known.foreseen(packed()).gpus_held == 0.45 and known.foreseen(packed(batch=64)).gpus_held == 0.25
     assert replace(packed(), timing="device").gpus_held == 1.0
     assert replace(packed(), device="cpu").gpus_held == 0.25
@@ -194,7 +194,7 @@ def test_gpu_hours_count_held_gpus(record_of):
 
 
 def test_budget_and_forecast_count_held_gpus(record_of):
-    placed = MemoryShares.of([took(record_of, 30.0)]).placed(packed())
+    placed = GpuFractions.of([took(record_of, 30.0)]).placed(packed())
     trial_queue = TrialQueue([placed])
     trial_queue.set_nodes([Node(name="a", cpus=8, gpus=1)], 0.0)
     assert trial_queue.next(0.0) is not None and trial_queue.gpu_s(100.0) == 45.0

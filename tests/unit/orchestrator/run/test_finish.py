@@ -15,7 +15,7 @@ from rich.console import Console
 from orchestrator.config.request import Request
 from orchestrator.config.settings import BudgetSection
 from orchestrator.run import finish
-from orchestrator.run.finish import complete, have_not_run, tables_written, trial_problems
+from orchestrator.run.finish import have_not_run, tables_written, trial_problems, write_slow_files
 from orchestrator.store.history import History
 from orchestrator.store.record import Kind, Record, TrialRecord
 from orchestrator.store.results import Problem
@@ -67,7 +67,7 @@ def history(records: list[TrialRecord]) -> History:
 def reported_on(asked: Request, folder: ResultsFolder, history: History, **settings: Any) -> SweepEnd:
     """Write all files; the end has the problems of all steps."""
     end = tables_written(asked, folder, history, **settings)
-    return replace(end, problems=[*end.problems, *complete(end, Console(file=io.StringIO()))])
+    return replace(end, problems=[*end.problems, *write_slow_files(end, Console(file=io.StringIO()))])
 
 
 def failed_steps(end: SweepEnd) -> list[str]:

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.plan import phases
-from orchestrator.plan.phases import Prospects
+from orchestrator.plan import prospects
 from orchestrator.plan.plan import Plan
+from orchestrator.plan.prospects import Prospects
 from orchestrator.run import rounds
 from orchestrator.run.rounds import Rounds, SharedTimings
-from orchestrator.schedule.cluster import Node, Placement, Shape
+from orchestrator.schedule.cluster import Footprint, Node, Placement
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
 from sweeps.branch import POINT, base_of, point_of
@@ -80,8 +80,8 @@ def made(
 ):
     """Rounds whose phases ask for these trials, one round after the other, with these disturbed timings."""
     rounds_of = iter(asked)
-    monkeypatch.setattr(phases, "probes", lambda trials, probed: [PROBE])
-    monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
+    monkeypatch.setattr(prospects, "probes", lambda trials, probed: [PROBE])
+    monkeypatch.setattr(prospects, "next_trials", lambda waiting, prospects: next(rounds_of, []))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
     monkeypatch.setattr(rounds, "to_repeat", lambda *_: list(disturbed))
     asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop=early_stop)
@@ -264,7 +264,7 @@ def starting(rule, *, gpus=1, batch=64, seed=0, node="a", measures=""):
     (one,) = trials(Sweep(name="s", axes=axes), lambda axes: setup())
     there = Node(name=node, cpus=2, gpus=0)
     return Start(
-        trial=replace(one, measures=measures), placement=Placement(shape=Shape.of(one), held=()), nodes=(there,)
+        trial=replace(one, measures=measures), placement=Placement(footprint=Footprint.of(one), held=()), nodes=(there,)
     )
 
 

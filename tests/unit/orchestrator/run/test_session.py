@@ -21,7 +21,7 @@ from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
 from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import KEPT, ResultsFolder
 from orchestrator.store.secrets import Secrets
-from orchestrator.store.trial_files import FURTHER, snapshot
+from orchestrator.store.trial_files import REJECTED, snapshot
 from sweeps.errors import ConfigError
 from sweeps.forecast import Rehearsal, Rehearsals, kind_of
 from sweeps.rank_exit import Cause
@@ -293,8 +293,8 @@ def attempt(
 def half_restore(results_folder: ResultsFolder, name: str) -> None:
     """Do what a driver does before it dies while it restores the files."""
     folder = results_folder.trial("t")
-    (folder / FURTHER).mkdir()
-    (folder / name).replace(folder / FURTHER / name)
+    (folder / REJECTED).mkdir()
+    (folder / name).replace(folder / REJECTED / name)
 
 
 RUN, RERUN, KILLED = ([3.0, 2.0], OK), ([9.0], OK), ([9.0], None)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.schedule.cluster import Node, Shape, kept_gang, ranks_that_fit, why_infeasible
+from orchestrator.schedule.cluster import Footprint, Node, kept_gang, ranks_that_fit, why_infeasible
 from sweeps.layout import Gang
 
 
@@ -65,7 +65,7 @@ WIDE = replace(ONE, cpus_per_rank=2)
 
 
 def alone(gang):
-    return Shape(gang=gang, timing="exclusive")
+    return Footprint(gang=gang, timing="exclusive")
 
 
 ALL = [alone(gang) for gang in (ONE, TWO, FOUR, EIGHT, WIDE)]
@@ -88,5 +88,5 @@ def test_a_trial_on_several_nodes_has_its_own_place():
 
 
 def test_device_timing_keeps_no_larger_gang():
-    shapes = [Shape(gang=gang, timing="device") for gang in (ONE, TWO)]
-    assert kept_gang(shapes[0], [*shapes, *ALL], [NODE]) == ONE
+    footprints = [Footprint(gang=gang, timing="device") for gang in (ONE, TWO)]
+    assert kept_gang(footprints[0], [*footprints, *ALL], [NODE]) == ONE

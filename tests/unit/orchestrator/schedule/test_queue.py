@@ -152,8 +152,8 @@ def test_running_trials_end_before_the_queue_is_over():
     assert trial_queue.next(EMPTY_CLUSTER_S) is None and trial_queue.over
 
 
-def sizes(shapes):
-    return [shape.gang.ranks for shape in shapes]
+def sizes(footprints):
+    return [footprint.gang.ranks for footprint in footprints]
 
 
 def test_nodes_are_requested_only_if_trials_may_wait():

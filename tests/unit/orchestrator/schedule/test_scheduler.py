@@ -223,10 +223,10 @@ def check_held(stays, nodes):
             for gpu, units in held_share.gpus:
                 gpus[gpu] += units
         assert all(units <= 10_000 and gpu < node.gpus for gpu, units in gpus.items())
-        modes = {placement.shape.timing for placement in there}
+        modes = {placement.footprint.timing for placement in there}
         assert len(modes) <= 1 and ("exclusive" not in modes or len(there) == 1)
         for placement in there:
-            if placement.shape.timing == "device":
+            if placement.footprint.timing == "device":
                 mine = {gpu for share in placement.held if share.node == number for gpu, _ in share.gpus}
                 others = {
                     gpu

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.store.history import History, difference
+from orchestrator.store.history import History, changes_between
 from orchestrator.store.record import Kind, Record
 from orchestrator.telemetry.timing_gate import needs_repetition
 from sweeps.rank_exit import Cause
@@ -73,13 +73,17 @@ def test_hardware_is_that_of_the_most_recent_trials():
 def test_keys_that_changed_alike_share_a_line():
     before = {"source": {"a:train": "1f", "a:Model": "1f", "b": "3c"}, "epochs": 1}
     now = {"source": {"a:train": "2e", "a:Model": "2e", "b": "4d"}, "epochs": 1}
-    assert difference(before, now) == ["source.a:train, source.a:Model: '1f' → '2e'", "source.b: '3c' → '4d'"]
+    assert changes_between(before, now) == ["source.a:train, source.a:Model: '1f' → '2e'", "source.b: '3c' → '4d'"]
 
 
 def test_a_difference_names_keys_and_both_values():
     before = {"config": {"budget": {"epochs": 1}, "gone": 1}, "source": "a"}
     now = {"config": {"budget": {"epochs": 2}}, "source": "a", "new": {}}
-    assert difference(before, now) == ["config.budget.epochs: 1 → 2", "config.gone: 1 → (absent)", "new: (absent) → {}"]
+    assert changes_between(before, now) == [
+        "config.budget.epochs: 1 → 2",
+        "config.gone: 1 → (absent)",
+        "new: (absent) → {}",
+    ]
 
 
 @pytest.mark.parametrize(

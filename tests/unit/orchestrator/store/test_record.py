@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.store.record import figure, samples_to_target
+from orchestrator.store.record import metric_value, samples_to_target
 
 # Ten epochs of 1,000 samples: the first of 30 s, of which 28 compile, then nine of 2 s.
 TRIAL = {"epochs": 10, "samples": 10_000, "first_epoch_s": 30.0, "train_s": 48.0, "samples_per_s": 500.0}
@@ -34,4 +34,4 @@ def test_samples_to_the_target_count_epochs(metrics: dict[str, Any], samples: fl
 
 def test_a_metric_that_is_no_number_is_not_measured() -> None:
     values = {"rate": 2, "text": "2", "damaged": 10**400}
-    assert [figure(values, name) for name in (*values, "none")] == [2.0, None, None, None]
+    assert [metric_value(values, name) for name in (*values, "none")] == [2.0, None, None, None]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.store.soundness import checked_record
-from orchestrator.tables.forecast import against_measured, forecast_table
+from orchestrator.tables.forecast import against_measured, forecast_error_table
 from sweeps.forecast import Estimate, Forecast
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS, ended
@@ -29,7 +29,7 @@ def test_a_cell_has_the_median_of_its_ok_seeds_and_the_worst_status():
 
 
 def test_the_table_counts_what_its_intervals_hold():
-    table = forecast_table(against_measured([record(0, 105.0), record(1, 105.0)]))
+    table = forecast_error_table(against_measured([record(0, 105.0), record(1, 105.0)]))
     assert list(table.frame.columns) == ["cell", "status", "fits", "samples/s", "train s"]
     assert table.frame.iloc[0]["samples/s"] == "105 (+5%)" and table.frame.iloc[0]["train s"] == "20.0 (+100%)"
     assert table.remarks[0].startswith("1 of 2 ")
@@ -37,7 +37,7 @@ def test_the_table_counts_what_its_intervals_hold():
 
 def test_cells_without_a_forecast_have_no_row():
     assert against_measured([record(0, 1.0, forecast={})]).empty
-    table = forecast_table(against_measured([record(0, 0.0, Status.FAILED)]))
+    table = forecast_error_table(against_measured([record(0, 0.0, Status.FAILED)]))
     assert list(table.frame.columns) == ["cell", "status", "fits"] and not table.remarks
 
 

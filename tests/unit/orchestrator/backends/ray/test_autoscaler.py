@@ -1,13 +1,13 @@
 from dataclasses import replace
 
 from orchestrator.backends.ray.autoscaler import room
-from orchestrator.schedule.cluster import Node, Shape
+from orchestrator.schedule.cluster import Footprint, Node
 from sweeps.layout import Gang
 
 HEAD = Node(name="head", cpus=0, gpus=0, node_id="h")
 SMALL = Node(name="small", cpus=4, gpus=1, node_id="s")
 LARGE = Node(name="large", cpus=16, gpus=4, node_id="l")
-PAIR = Shape(gang=Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=2), timing="device")
+PAIR = Footprint(gang=Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=2), timing="device")
 RANK = {"CPU": 2, "GPU": 1}
 ELSEWHERE = {"ray.io/node-id": "!in(h,l,s)"}
 
@@ -46,12 +46,12 @@ def test_gang_of_given_nodes_requests_a_part_of_each():
 
 
 def test_exclusive_gang_requests_a_whole_node():
-    alone = Shape(gang=Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=1), timing="exclusive")
+    alone = Footprint(gang=Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=1), timing="exclusive")
     assert room(alone, [HEAD, LARGE, SMALL], {})["bundles"] == [{"CPU": 4, "GPU": 1}]
     assert room(alone, [HEAD], {})["bundles"] == [{"CPU": 1}]
 
 
 def test_gpu_types_are_requested_by_rays_names():
-    mixed = Shape(gang=replace(PAIR.gang, gpu_types=("H100", "A100")), timing="device")
+    mixed = Footprint(gang=replace(PAIR.gang, gpu_types=("H100", "A100")), timing="device")
     first, second = room(mixed, [SMALL], {})["bundles"]
     assert first == RANK | {"accelerator_type:H100": 0.001} and second == RANK | {"accelerator_type:A100": 0.001}

@@ -12,8 +12,8 @@ import pytest
 from orchestrator.decision.choice import choose
 from orchestrator.decision.contest import Contest, accuracies
 from orchestrator.decision.recommendation import SURE
-from orchestrator.plan.phases import Midway, Prospects, next_trials, probes, skipped
-from orchestrator.store.alike import speed
+from orchestrator.plan.prospects import Midway, Prospects, next_trials, probes, skipped
+from orchestrator.store.alike import same_speed
 from orchestrator.store.record import TrialRecord
 from sweeps.metric import Target
 from sweeps.status import Status
@@ -33,7 +33,7 @@ def test_every_speed_is_probed_once():
     assert sorted(trial.batch.global_batch_size for trial in prospect) == [8, 16, 32]
     assert prospect[0].config["budget"]["steps"] == 10 and prospect[0].config["trainable"]["window_s"] == 0.3
     assert prospect[0].measures == TRIALS[0].trial_id != prospect[0].trial_id
-    assert len(probes(TRIALS, {speed(prospect[0].axes)})) == 2
+    assert len(probes(TRIALS, {same_speed(prospect[0].axes)})) == 2
     assert probes(PLAIN, set()) == []
 
 
@@ -96,7 +96,7 @@ def test_nothing_runs_once_the_answer_is_sure():
 
 
 PROBED = {
-    speed(trial.axes): {
+    same_speed(trial.axes): {
         "samples_per_s": 100.0 * trial.batch.global_batch_size,
         "epoch_s": 8 / trial.batch.global_batch_size,
     }

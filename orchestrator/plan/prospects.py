@@ -23,7 +23,7 @@ from orchestrator.decision.contest import NORMAL, Contest, Means, accuracies, lo
 from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array, Moments
-from orchestrator.store.alike import speed
+from orchestrator.store.alike import same_speed
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.axes import is_number
 from sweeps.identity import equivalent_cells
@@ -104,7 +104,7 @@ def _levels(
     by_cost = request.settings.report.objective == "cost"
     levels: dict[str, float] = {}
     for trial in planned:
-        seconds = _seconds(trial, probed.get(speed(trial.axes), {}))
+        seconds = _seconds(trial, probed.get(same_speed(trial.axes), {}))
         if seconds is not None:
             levels[trial.cell_id] = seconds * (trial.gpus_held if by_cost else 1)
     return levels
@@ -173,9 +173,9 @@ def probes(trials: Iterable[TrialSpec], probed: Collection[str]) -> list[TrialSp
     """Return one probe of each speed that has none yet; nothing if the trainable has no probes."""
     by_speed: dict[str, TrialSpec] = {}
     for trial in trials:
-        probe = None if speed(trial.axes) in probed else probe_of(trial)
+        probe = None if same_speed(trial.axes) in probed else probe_of(trial)
         if probe is not None:
-            by_speed.setdefault(speed(trial.axes), probe)
+            by_speed.setdefault(same_speed(trial.axes), probe)
     return list(by_speed.values())
 
 
@@ -201,8 +201,8 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
         # Without a probe's figures a cell has no level; such cells run first, since they may be the fastest.
         chosen = [trial for trial in fresh if trial.cell_id not in prospects.levels]
         if not chosen:
-            fastest = speed(min(fresh, key=lambda trial: prospects.levels[trial.cell_id]).axes)
-            chosen = [trial for trial in fresh if speed(trial.axes) == fastest]
+            fastest = same_speed(min(fresh, key=lambda trial: prospects.levels[trial.cell_id]).axes)
+            chosen = [trial for trial in fresh if same_speed(trial.axes) == fastest]
         return [_bounded(trial, prospects) for trial in chosen]
     next_seeds = _first_seeds(trial for trial in waiting if trial.cell_id in prospects.may_still_win)
     return [_bounded(trial, prospects) for trial in next_seeds]
