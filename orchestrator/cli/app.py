@@ -20,9 +20,9 @@ from omegaconf import DictConfig, OmegaConf
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import with_recorded
 from orchestrator.config.compose import WRONG, Composition, initialised
-from orchestrator.config.habits import without_dashes
 from orchestrator.config.hydra_private import (
     error_line,
+    flag_names,
     flags_parser,
     overrides_of_this_job,
     run_job,
@@ -91,6 +91,37 @@ def _answer(arguments: Sequence[str], results: Results | None) -> int:
         with _Jobs() as jobs:
             run_jobs(primary(), overrides, jobs)
         return jobs.status
+
+
+def without_dashes(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments with options (`--key 1`, `-k`) as overrides, and {override: as written} of those.
+
+    Only Hydra's own flags take dashes.
+    """
+    flags = flag_names()
+    plain: list[str] = []
+    options: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        name, equals, value = argument.partition("=")
+        # A flag may be cut (`--conf`), and a short one has its value behind it (`-cdFOLDER`).
+        is_flag = any(flag.startswith(name) or (name[1:2] != "-" and name.startswith(flag)) for flag in flags)
+        if not name.startswith("-") or is_flag:
+            plain.append(argument)
+            continue
+        key, values = name.lstrip("-").replace("-", "_"), [value]
+        if not equals:
+            # Several values are several numbers: `--gpus 1 2 4`.
+            values = [rest.pop(0)] if rest and not rest[0].startswith("-") and "=" not in rest[0] else []
+            while values and rest and values[-1][:1].isdigit() and rest[0][:1].isdigit() and "=" not in rest[0]:
+                values.append(rest.pop(0))
+        is_negated = not values and key.startswith("no_")
+        key = key.removeprefix("no_") if is_negated else key
+        override = f"{key}={','.join(values) if values else 'false' if is_negated else 'true'}"
+        plain.append(override)
+        options[override] = argument if equals else " ".join([argument, *values])
+    return plain, options
 
 
 def _dash_errors(arguments: Sequence[str], options: Mapping[str, str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.habits import explained, meant_in_section
+from orchestrator.config.habits import explained, instead_of_section
 from orchestrator.config.kinds import KeyKind, Number, Structure, is_mapping, values_in
 from orchestrator.config.schema import GROUPS, OWN_SECTIONS, SCHEMA, SECTIONS, shipped_values, trainable_part, value_at
 from orchestrator.config.search_path import config_dir
@@ -26,7 +26,7 @@ def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
     for section, keys in SECTIONS.items():
         given = value_at(config, section)
         if not is_mapping(given) and (section in config or section != "budget") and _is_in_section(config, section):
-            instead = meant_in_section(section, str(given))
+            instead = instead_of_section(section, str(given))
             hint = f": {instead}" if instead else ""
             shown = "null" if given is None else repr(given)
             yield f"{section} must be a section with {', '.join(keys)}, not {shown}{hint}"

@@ -126,25 +126,24 @@ def values_in(text: str, *, every: bool = False) -> str:
 
 
 _SECONDS = {
-    **dict.fromkeys(("s", "sec"), 1),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60),
-    **dict.fromkeys(("h", "hr", "hour", "hours"), 3600),
-    **dict.fromkeys(("d", "day", "days"), 86400),
+    **dict.fromkeys(("s", "sec", "second"), 1),
+    **dict.fromkeys(("m", "min", "minute"), 60),
+    **dict.fromkeys(("h", "hr", "hour"), 3600),
+    **dict.fromkeys(("d", "day"), 86400),
 }
 
 
 def seconds_in(text: str) -> float | None:
     """Return the seconds of a duration such as `90m`, `1.5h`, `1d12h` or `02:30:00`; None for other text."""
-    if clock := re.fullmatch(
-        r"(?:(\d+)[-:])?(\d+):(\d\d):(\d\d)", text
-    ):  # 1-12:00:00 of Slurm, 01:12:00:00 of Lightning
+    # 1-12:00:00 of Slurm, 01:12:00:00 of Lightning.
+    if clock := re.fullmatch(r"(?:(\d+)[-:])?(\d+):(\d\d):(\d\d)", text):
         days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    parts = re.findall(r"(\d+(?:\.\d+)?) ?([a-z]+) ?", text.lower())
-    is_duration = re.fullmatch(r"(?:\d+(?:\.\d+)? ?[a-z]+ ?)+", text.lower()) and {unit for _, unit in parts} <= {
-        *_SECONDS
-    }
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts) if is_duration else None
+    part = r"(\d+(?:\.\d+)?) ?([a-z]+) ?"
+    parts = [(float(number), unit.removesuffix("s") or unit) for number, unit in re.findall(part, text.lower())]
+    if not re.fullmatch(f"(?:{part})+", text.lower()) or any(unit not in _SECONDS for _, unit in parts):
+        return None
+    return sum(number * _SECONDS[unit] for number, unit in parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,14 +175,14 @@ class Flag(KeyKind):
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield a line if the value is neither, with the one that `no`, `on` or 1 stands for."""
-        word = next((name for name, words in _FLAGS.items() if str(value).lower() in words), "")
+        word = next((name for name, words in FLAG_WORDS.items() if str(value).lower() in words), "")
         yield from (f"{line}: write {key}={word}" if word else line for line in super().errors(key, value))
 
     def _fits(self, value: Any) -> bool:
         return isinstance(value, bool)
 
 
-_FLAGS = {"true": ("yes", "on", "1", "y"), "false": ("no", "off", "0", "n", "none")}
+FLAG_WORDS = {"true": ("yes", "on", "1", "y"), "false": ("no", "off", "0", "n", "none")}
 FLAG = Flag()
 
 

@@ -16,7 +16,7 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.config.compose import WRONG
-from orchestrator.config.habits import choice_meant, elsewhere, group_meant, meant, meant_by_word, override_of
+from orchestrator.config.habits import Target, elsewhere, group_for, instead_of_choice, instead_of_key, instead_of_word
 from orchestrator.config.hydra_private import apply_override, error_line, resolved
 from orchestrator.config.kinds import OneOf
 from orchestrator.config.overrides import is_search_path, key_of
@@ -127,7 +127,7 @@ def _explained(override: str, error: Exception, keys: Sequence[str], groups: Gro
     options = groups.options(key) if key in groups.names or "/" in key else []
     if "Ambiguous value" in str(error) or ("," in value and set(value.split(",")) <= set(options)):
         is_known = key in (*keys, *groups.names) or key.startswith("sweep.axes.")
-        if not is_known and (instead := meant(key, f"[{value}]", [*keys, *groups.names])):
+        if not is_known and (instead := instead_of_key(key, f"[{value}]", [*keys, *groups.names])):
             return f"{override!r}: there is no key {key!r}: {instead}"
         return f"{override!r}: {_several_values(key, value, groups)}; with -m they are several sweeps"
     if options and value == "null" and key not in ("trainable", "sweep"):
@@ -150,7 +150,7 @@ def _explained(override: str, error: Exception, keys: Sequence[str], groups: Gro
 
 def _no_choice(group: str, value: str, options: Sequence[str]) -> str:
     """Return that a group has no such choice, with those that may be meant."""
-    if instead := choice_meant(group, value):
+    if instead := instead_of_choice(group, value):
         return f"there is no {group} {value!r}: {instead}"
     key = "scale" if group.startswith("sweep/") else group
     if close := close_to(value, options):
@@ -163,11 +163,11 @@ def _instead_of(key: str, value: str, known: Sequence[str], groups: Groups) -> s
     """Return a hint for a key that does not exist: what to write, similar keys, and whether it can be added."""
     section, _, name = key.rpartition(".")
     if (plain := key.lower().replace("-", "_")) in known:
-        return f": write {override_of(plain, key, value)}"
-    if group := group_meant(key):
+        return f": write {Target(plain).override(key, value)}"
+    if group := group_for(key):
         options = groups.options(group)
         return f": write {group}={value}" if value in options else f": {_no_choice(group, value, options)}"
-    if instead := meant(key, value, known):
+    if instead := instead_of_key(key, value, known):
         own = f"; for a key that your code reads: +{key}={value}" if key.startswith("trainable.") else ""
         return f": {instead}{own}"
     # A name without its section comes first, then a misspelling, then a key of another choice of a group.
@@ -182,7 +182,7 @@ def _instead_of(key: str, value: str, known: Sequence[str], groups: Groups) -> s
             dotted for dotted in similar if not isinstance(kind := SCHEMA.get(dotted), OneOf) or kind.admits(value)
         ]
         meant_keys = (taking or similar)[:3]
-        return f" (did you mean {' or '.join(override_of(dotted, key, value) for dotted in meant_keys)}?)"
+        return f" (did you mean {' or '.join(Target(dotted).override(key, value) for dotted in meant_keys)}?)"
     # Own sections take no further keys, and a section that is misspelt should not be added.
     top = key.partition(".")[0]
     if section in known:
@@ -249,7 +249,7 @@ def _word_without_key(word: str, keys: Sequence[str], groups: Groups) -> str:
         return f"; {_COMMAND}"
     if options := groups.options(word) if word in groups.names else []:
         return f": write {word}=NAME, one of {', '.join(options)}"
-    if instead := meant_by_word(word, [*keys, *groups.names]):
+    if instead := instead_of_word(word, [*keys, *groups.names]):
         return f": {instead}"
     if word in keys:
         return f": write {word}=VALUE, as conf/config.yaml describes it"
@@ -278,6 +278,6 @@ def axis_error(axis: str, values: Any, config: Mapping[str, Any], groups: Groups
     """Return why an axis does not fit: it is neither a key of the config nor a group."""
     keys = [key for key in dotted_keys(config) if not key.startswith("sweep.")]
     listed = f"[{','.join(map(str, values))}]" if isinstance(values, list) else str(values)
-    instead = meant(f"sweep.axes.{axis}", listed, [*keys, *groups.names])
+    instead = instead_of_key(f"sweep.axes.{axis}", listed, [*keys, *groups.names])
     hint = f": {instead}" if instead else nearest(axis, [*keys, *groups.names, *STANDARD_AXES])
     return f"axis {axis!r} is not a config key or group{hint}"

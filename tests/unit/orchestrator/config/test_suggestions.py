@@ -5,24 +5,22 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 from hydra import compose
 from omegaconf import DictConfig
 
-from orchestrator.cli.app import main
+from orchestrator.cli.app import main, without_dashes
+from orchestrator.config import habits
 from orchestrator.config.compose import initialised
 from orchestrator.config.habits import (
-    _ACTIONS,
-    _NAMES,
-    _REMARKS,
-    _VALUES,
-    choice_meant,
+    Habits,
     copyable,
-    meant,
-    meant_by_word,
-    meant_in_section,
-    without_dashes,
+    instead_of_choice,
+    instead_of_key,
+    instead_of_section,
+    instead_of_word,
 )
 from orchestrator.config.hydra_private import apply_override, error_line, resolved
 from orchestrator.config.key_checks import axis_value_errors, key_errors, structure_errors, value_errors
@@ -30,6 +28,14 @@ from orchestrator.config.multirun import axes_of
 from orchestrator.config.overrides import key_of, rewritten
 from orchestrator.config.schema import SCHEMA
 from orchestrator.config.search_path import Groups, primary
+from orchestrator.store import files
+
+TABLES = files.load(Path(habits.__file__).with_suffix(".yaml").read_text())
+
+
+def words_of(entry: str | dict[str, str]) -> list[str]:
+    return (entry if isinstance(entry, str) else entry.get("words", "")).split()
+
 
 WISHES = {
     "lr=0.1": "trainable.lr=0.1",
@@ -169,7 +175,7 @@ SAMPLES = {
     "model.pretrained": "false",
     "data.root": "data",
     "schedule.warmup": "0.1",
-    **{key: next(iter(values)).partition(" ")[0] for key, values in _VALUES.items()},
+    **{key: next(iter(values)).partition(" ")[0] for key, values in TABLES["values"].items()},
 }
 """A value that each key can have, where 3 is none."""
 
@@ -204,45 +210,41 @@ def refusals(choices: list[str], *given: str) -> list[str]:
     return [*errors, *axis_value_errors(axes_of(config["sweep"]["axes"]))]
 
 
-@pytest.mark.parametrize("target", _NAMES)
+@pytest.mark.parametrize("target", [target for target, entry in TABLES["keys"].items() if words_of(entry)])
 def test_what_a_name_of_the_table_offers_composes(target: str) -> None:
     key = target.partition("=")[0]
     chosen = CHOSEN[max((begin for begin in CHOSEN if key.startswith(begin)), key=len, default="data.")]
-    name, equals, given = _NAMES[target].split()[0].partition("=")
+    name, equals, given = words_of(TABLES["keys"][target])[0].partition("=")
     given = {"n": "3", "TEXT": "H100"}.get(given, given) if equals else SAMPLES.get(key, "3")
     section = key.rpartition(".")[0] if key.startswith(("launch.options", "model.lora", "model.config")) else key
     # Each of them alone, since some exclude each other.
-    own = [override for override in suggestions(meant(name, given)) if section in override]
+    own = [override for override in suggestions(instead_of_key(name, given)) if section in override]
     assert own and all(refusals(chosen, override) == [] for override in own)
 
 
-@pytest.mark.parametrize("target", [f"{key}={value}" for key, values in _VALUES.items() for value in values])
+@pytest.mark.parametrize("target", [f"{key}={value}" for key, values in TABLES["values"].items() for value in values])
 def test_values_of_the_table_compose(target: str) -> None:
     key, _, value = target.partition("=")
     assert refusals(["sweep=batch_scaling"], *copyable(key, value).replace("'", "").split(" ")) == []
 
 
-def test_remarks_belong_to_entries() -> None:
-    entries = {*_NAMES, *SCHEMA, *(f"{key}={value}" for key, values in _VALUES.items() for value in values)}
-    assert {*_REMARKS} <= entries
-
-
-@pytest.mark.parametrize("action", [action for action in _ACTIONS if "write " in action])
+@pytest.mark.parametrize("action", [entry["do"] for entry in TABLES["actions"] if "write " in entry["do"]])
 def test_what_an_action_offers_composes(action: str) -> None:
     offered = re.split(r"; | for | with | of | \(or|, and", action.partition("write ")[2])[0].replace("METRIC", "x")
     assert refusals(["sweep=batch_scaling"], *(word for word in shlex.split(offered) if "=" in word)) == []
 
 
 def test_no_word_has_both_an_override_and_an_action() -> None:
-    words = [{word for text in texts for word in text.split()} for texts in (_NAMES.values(), _ACTIONS.values())]
+    tables = Habits.read()
+    words = [{word for word in table if not word.startswith("~")} for table in (tables.targets, tables.actions)]
     assert words[0].isdisjoint(words[1])
 
 
 def test_unknown_words_have_no_suggestion() -> None:
-    assert meant("colour", "x") == meant("mode", "colour") == ""
-    assert meant("resume", "true").startswith("write mode=run") and meant("resume", "7") == ""
-    assert meant("gpus", "auto") == "write sweep.axes.gpus=auto"
-    assert meant("gpus", "[1,2]") == "write 'sweep.axes.gpus=[1,2]'"
+    assert instead_of_key("colour", "x") == instead_of_key("mode", "colour") == ""
+    assert instead_of_key("resume", "true").startswith("write mode=run") and instead_of_key("resume", "7") == ""
+    assert instead_of_key("gpus", "auto") == "write sweep.axes.gpus=auto"
+    assert instead_of_key("gpus", "[1,2]") == "write 'sweep.axes.gpus=[1,2]'"
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,7 @@ def test_unknown_words_have_no_suggestion() -> None:
     ],
 )
 def test_a_word_is_a_flag_a_mode_or_a_key(word: str, written: str) -> None:
-    assert meant_by_word(word) == written
+    assert instead_of_word(word) == written
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,7 @@ def test_a_word_is_a_flag_a_mode_or_a_key(word: str, written: str) -> None:
     ],
 )
 def test_a_value_of_a_section_names_the_keys_that_take_it(section: str, value: str, written: list[str]) -> None:
-    text = meant_in_section(section, value)
+    text = instead_of_section(section, value)
     assert sorted(re.findall(r"[a-z_.]+=[a-z0-9]+", text)) == written
 
 
@@ -285,16 +287,19 @@ def test_an_unknown_letter_names_the_help(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_options_of_a_launch_are_one_mapping() -> None:
-    assert meant("launch.partition", "gpu") == "write 'launch.options={partition: gpu}'"
+    assert instead_of_key("launch.partition", "gpu") == "write 'launch.options={partition: gpu}'"
 
 
 def test_a_prediction_is_a_forecast_of_more_gpus() -> None:
     command = "write mode=forecast 'forecast.gpus=[8,16]'"
-    assert command == meant("predict.gpus", "[8]") == choice_meant("mode", "predict") == meant("mode", "predict")
+    offered = [instead_of_key("predict.gpus", "[8]"), instead_of_key("mode", "predict")]
+    assert {*offered, instead_of_choice("mode", "predict")} == {command}
 
 
 def test_a_limit_of_trials_names_the_keys_that_have_one() -> None:
-    assert {"sweep.axes", "sweep.budget.gpu_hours"} <= {*re.findall(r"[a-z_.]+[a-z_]", meant("max_trials", "10"))}
+    assert {"sweep.axes", "sweep.budget.gpu_hours"} <= {
+        *re.findall(r"[a-z_.]+[a-z_]", instead_of_key("max_trials", "10"))
+    }
 
 
 @pytest.mark.parametrize(
