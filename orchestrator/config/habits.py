@@ -1,4 +1,4 @@
-"""What people write from habit, as for other programs, and what to write instead, ready to copy: `habits.yaml`."""
+"""Replies to words that people write from habit, as for other programs: what to write instead, from `habits.yaml`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _stem(name: str) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """What to write instead: a key (`budget.epochs`), or a key with one value (`mode=plan`)."""
+    """A key to write instead (`budget.epochs`), or a key with one value (`mode=plan`)."""
 
     text: str
 
