@@ -33,7 +33,8 @@ from benchmarks.gpu_throughput import Ranks
 from sweeps.forecast import ALONE, Forecast, Rehearsal, Rehearsals, kind_of, micro_batch
 from sweeps.identity import digest
 from sweeps.layout import Gang, layout_of
-from sweeps.trial import Batch, LearningRate, RankRequest, TrialSpec
+from sweeps.lr_rule import LearningRate
+from sweeps.trial import Batch, RankRequest, TrialSpec
 from tests.unit.trainables.ranks import Processes, rendezvous, run
 
 MODELS: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.gpu_throughput import SETTINGS, Ranks, compare
-from sweeps.trial import LearningRate
+from sweeps.lr_rule import LearningRate
 from tests.unit.trainables.ranks import rendezvous, request, run
 
 ROOT = Path(__file__).parents[1]

@@ -40,7 +40,8 @@ from benchmarks.forecast import rehearse, requests
 from benchmarks.gpu_throughput import Ranks
 from sweeps.forecast import Rehearsals
 from sweeps.layout import Gang, layout_of
-from sweeps.trial import Batch, LearningRate, RankRequest, TrialSpec
+from sweeps.lr_rule import LearningRate
+from sweeps.trial import Batch, RankRequest, TrialSpec
 from tests.unit.trainables.ranks import Processes, rendezvous, run
 from trainables.context import Context
 

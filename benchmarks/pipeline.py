@@ -38,8 +38,8 @@ from orchestrator.store.journal import Journal
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, TrialOutcome
 from orchestrator.store.results_folder import ResultsFolder
-from sweeps.sweep import Sweep, trials
-from sweeps.trial import Setup, TrialSpec
+from sweeps.sweep import Setup, Sweep, trials
+from sweeps.trial import TrialSpec
 
 NODES = (Node(name="fake", cpus=1024, gpus=0),)
 SEEDS = 10

@@ -1,11 +1,11 @@
-"""Rates, memory and bandwidth of known GPUs, from their data sheets."""
+"""Rates, memory and bandwidth of known GPUs, from their data sheets; and the cost of GPU-hours."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class GpuModel(NamedTuple):
@@ -58,3 +58,8 @@ def name_errors(name: object) -> Iterator[str]:
     """Yield what is wrong with `forecast.device`."""
     if name is not None and (not isinstance(name, str) or gpu_named(name) is None):
         yield f"forecast.device={name!r} is not a known GPU: name one of {', '.join(GPUS)}"
+
+
+def cost_of(gpu_hours: Any, price_per_gpu_hour: float | None) -> Any:
+    """Return the cost of GPU-hours, a number or an array; NaN without a price."""
+    return gpu_hours * (math.nan if price_per_gpu_hour is None else price_per_gpu_hour)

@@ -9,14 +9,41 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeps.errors import UnknownChoice
-from sweeps.trial import LearningRate, Setup
+
+if TYPE_CHECKING:
+    from sweeps.sweep import Setup
 
 UNKNOWN = "unknown"  # name of an optimizer that is not known: a command's, or one of the user's own
 SGD = ("sgd", UNKNOWN)
 ADAM = ("adam", "adamw")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningRate:
+    """The result of applying a learning-rate rule to the reference rate, before any schedule."""
+
+    rule: str = "none"
+    reference_batch_size: int = 0  # the global batch that the rule starts from; 0: the trial's
+    multiplier: float = 1.0
+    value: float  # the rate the schedule starts from once any warm-up is over
+    warmup_from: float
+    """The rate at sample 0; equal to `value` if the rule has no warm-up. The warm-up is linear in samples."""
+    warmup_epochs: float = 0.0
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    """Optimizer settings that the rule changes besides the rate, as {setting: value}."""
+
+    def at(self, position: float, epoch_samples: int) -> float:
+        """Return the rate after `position` samples, before any schedule.
+
+        The warm-up is linear in samples (Goyal et al. 2017, section 2.2).
+        """
+        warmup_samples = self.warmup_epochs * epoch_samples
+        if position >= warmup_samples:
+            return self.value
+        return self.warmup_from + (self.value - self.warmup_from) * position / warmup_samples
 
 
 @dataclass(frozen=True, kw_only=True)

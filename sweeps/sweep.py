@@ -7,7 +7,7 @@ process; it drives one device, or divides its share of the batch among several.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweeps.axes import Axes, Point, axes_errors, distinct, grid_size, is_not_finite, is_number, is_whole, points
@@ -15,7 +15,37 @@ from sweeps.errors import ConfigError
 from sweeps.identity import digest, without
 from sweeps.layout import ONE_PROCESS, OWN_RANKS, Gang, Layout, layout_of, least_nodes
 from sweeps.lr_rule import learning_rate
-from sweeps.trial import Batch, Setup, TrialSpec
+from sweeps.trial import Batch, TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The resolved config of all trials with the same config axes, read once."""
+
+    trainable: str
+    config: Mapping[str, Any]
+    """The sections a trainable may read, including `optimizer` if the trainable has such a section."""
+    reference_lr: float
+    reference_batch_size: int
+    optimizer: Mapping[str, Any]
+    """The optimizer's config with its `name`; `unknown` for code that does not reveal its optimizer."""
+    strategy: str  # one of `sweeps.layout.STRATEGIES`, or `auto`
+    fsdp_size: int | None = None  # shards of each replica: see `layout_of`
+    device: str
+    nodes: int | None = None  # nodes that have equally many of the GPUs; None: see `Gang.nodes`, and `node_sizes`
+    node_sizes: tuple[int, ...] = ()
+    """The GPUs of each node, if trials with more GPUs than a node has are spread over several."""
+    gpu_types: tuple[str, ...] = ()  # required types of GPUs; empty for any
+    cpus_per_worker: int | None  # None: the share of the cores that belongs to a rank's GPUs
+    cores_per_gpu: int
+    timing: str
+    grad_accum_steps: int
+    model_parallel: Mapping[str, int] = field(default_factory=dict)
+    """Devices in each direction in which a replica of the model is divided: see `MODEL_PARALLEL`."""
+    uneven_batch: bool
+    warmup_epochs: float
+    identity: Mapping[str, Any]
+    """The config's part of a trial's identity: the request as written, and versions of sources and data."""
 
 
 def divide_global(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from sweeps.axes import is_number
 from sweeps.layout import Gang, Layout
+from sweeps.lr_rule import LearningRate
 from sweeps.printable import printable_line
 
 SHORTEST_WINDOW_S, FEWEST_WINDOW_STEPS = 2.0, 50
@@ -37,61 +38,6 @@ class Batch:
         """The largest part, which has to fit into the memory of its devices."""
         # Rounded up: one of the devices has the rest of an uneven division.
         return math.ceil(max(self.shares) / self.parts_per_rank)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearningRate:
-    """The result of applying a learning-rate rule to the reference rate, before any schedule."""
-
-    rule: str = "none"
-    reference_batch_size: int = 0  # the global batch that the rule starts from; 0: the trial's
-    multiplier: float = 1.0
-    value: float  # the rate the schedule starts from once any warm-up is over
-    warmup_from: float
-    """The rate at sample 0; equal to `value` if the rule has no warm-up. The warm-up is linear in samples."""
-    warmup_epochs: float = 0.0
-    optimizer: Mapping[str, Any] = field(default_factory=dict)
-    """Optimizer settings that the rule changes besides the rate, as {setting: value}."""
-
-    def at(self, position: float, epoch_samples: int) -> float:
-        """Return the rate after `position` samples, before any schedule.
-
-        The warm-up is linear in samples (Goyal et al. 2017, section 2.2).
-        """
-        warmup_samples = self.warmup_epochs * epoch_samples
-        if position >= warmup_samples:
-            return self.value
-        return self.warmup_from + (self.value - self.warmup_from) * position / warmup_samples
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setup:
-    """The resolved config of all trials with the same config axes, read once."""
-
-    trainable: str
-    config: Mapping[str, Any]
-    """The sections a trainable may read, including `optimizer` if the trainable has such a section."""
-    reference_lr: float
-    reference_batch_size: int
-    optimizer: Mapping[str, Any]
-    """The optimizer's config with its `name`; `unknown` for code that does not reveal its optimizer."""
-    strategy: str  # one of `sweeps.layout.STRATEGIES`, or `auto`
-    fsdp_size: int | None = None  # shards of each replica: see `layout_of`
-    device: str
-    nodes: int | None = None  # nodes that have equally many of the GPUs; None: see `Gang.nodes`, and `node_sizes`
-    node_sizes: tuple[int, ...] = ()
-    """The GPUs of each node, if trials with more GPUs than a node has are spread over several."""
-    gpu_types: tuple[str, ...] = ()  # required types of GPUs; empty for any
-    cpus_per_worker: int | None  # None: the share of the cores that belongs to a rank's GPUs
-    cores_per_gpu: int
-    timing: str
-    grad_accum_steps: int
-    model_parallel: Mapping[str, int] = field(default_factory=dict)
-    """Devices in each direction in which a replica of the model is divided: see `MODEL_PARALLEL`."""
-    uneven_batch: bool
-    warmup_epochs: float
-    identity: Mapping[str, Any]
-    """The config's part of a trial's identity: the request as written, and versions of sources and data."""
 
 
 class Purpose(StrEnum):

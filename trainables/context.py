@@ -31,8 +31,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from sweeps.layout import Layout
+from sweeps.lr_rule import LearningRate
 from sweeps.metric import column_of
-from sweeps.trial import Batch, LearningRate, RankRequest
+from sweeps.trial import Batch, RankRequest
 from trainables.checkpoints import Checkpoints, Restored
 
 if TYPE_CHECKING:

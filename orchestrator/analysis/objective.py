@@ -11,9 +11,9 @@ import pandas as pd
 
 from orchestrator.analysis.work import TOLERANCE, is_short
 from orchestrator.config.request import Metric, Terms
+from sweeps.gpus import cost_of
 from sweeps.layout import OWN_RANKS
 from sweeps.metric import Target
-from sweeps.status import cost_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,8 @@ from orchestrator.statistics.intervals import (
     proportion_interval,
 )
 from orchestrator.telemetry.timing_gate import SUPERLINEAR, Fault
-from sweeps.status import Status, cost_of
+from sweeps.gpus import cost_of
+from sweeps.status import Status
 
 OF_TARGET = (*("time_to_target_expected_s", "statistical_efficiency", "energy_to_target_j", "cost_to_target"),)
 

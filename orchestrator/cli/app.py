@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import with_recorded
-from orchestrator.config.compose import WRONG, Composition, initialised
+from orchestrator.config.compose import WRONG, Composition, expanded, initialised, is_known, is_multirun
 from orchestrator.config.hydra_private import (
     error_line,
     flag_names,
@@ -29,7 +29,6 @@ from orchestrator.config.hydra_private import (
     run_jobs,
     show,
 )
-from orchestrator.config.multirun import expanded, is_known, is_multirun
 from orchestrator.config.overrides import key_of, rewritten, with_command, with_search_path
 from orchestrator.config.request import RUNNING
 from orchestrator.config.search_path import PRIMARY, primary, with_primary

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.hydra_private import flags_parser
-from orchestrator.config.multirun import is_data
 from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, with_search_path
 from orchestrator.config.request import READING
 from orchestrator.config.schema import value_at
 from orchestrator.config.search_path import PRIMARY, with_primary
+from orchestrator.config.trust import is_data
 from orchestrator.store.history import History
 from orchestrator.store.results import Results, read_results
 from orchestrator.store.results_folder import ResultsFolder, results_below

@@ -25,8 +25,8 @@ from sweeps.errors import ConfigError, UnknownChoice
 from sweeps.identity import digest, identity, without
 from sweeps.layout import MODEL_PARALLEL
 from sweeps.rerun import rerun_errors
-from sweeps.sweep import Sweep, trials
-from sweeps.trial import Setup, TrialSpec
+from sweeps.sweep import Setup, Sweep, trials
+from sweeps.trial import TrialSpec
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 

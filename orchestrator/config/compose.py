@@ -1,7 +1,12 @@
-"""Composition of configs with Hydra: overrides in; a resolved config, its variants and the sweep's axes out."""
+"""Composition of configs with Hydra: overrides in; a resolved config, its variants and the sweep's axes out.
+
+A multirun (`-m`) is a list of overrides for each of its sweeps.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,10 +21,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.config.config_files import check_file
-from orchestrator.config.hydra_private import Checks, error_line, initialised_at, resolved
+from orchestrator.config.hydra_private import (
+    Checks,
+    error_line,
+    initialised_at,
+    parsed_overrides,
+    resolved,
+    values_of_sweep,
+)
 from orchestrator.config.key_checks import place_errors
-from orchestrator.config.multirun import axes_of
 from orchestrator.config.overrides import FROM_PROGRAM, is_search_path, key_of, with_alternatives
+from orchestrator.config.request import AUTO_GPUS
 from orchestrator.config.search_path import (
     Groups,
     config_dir,
@@ -30,8 +42,9 @@ from orchestrator.config.search_path import (
 )
 from orchestrator.config.trust import check_hydra
 from orchestrator.store.secrets import Secrets
-from sweeps.axes import Axes
+from sweeps.axes import Axes, flat
 from sweeps.errors import ConfigError, UnknownChoice
+from sweeps.sweep import MOST_TRIALS
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError, RecursionError)
 """What composing raises for an invalid config: YAML that would create objects, a file that cannot be read or is not
@@ -170,3 +183,62 @@ def _leave_out_replaced(config: DictConfig, overrides: Iterable[str]) -> None:
     kept = {key.split(".")[1] for key in keys if key.startswith("model.")}
     with open_dict(config):
         config.model = {key: value for key, value in config.model.items() if key in kept}
+
+
+def axes_of(section: Mapping[str, Any]) -> Axes:
+    """Return the axes that are not null as lists of values; only `gpus` may also be `auto`. Raises ConfigError."""
+    axes: dict[str, Any] = {}
+    errors: list[str] = []
+    for axis, value in ((axis, value) for axis, value in flat(section) if value is not None):
+        try:
+            axes[axis] = _axis_values(axis, value)
+        except HydraException as error:
+            errors.append(f"sweep.axes.{axis}={value!r}: {error_line(error)}")
+    if errors:
+        raise ConfigError(errors)
+    return axes
+
+
+def _axis_values(axis: str, value: Any) -> Any:
+    """Return the values of an axis as a list; `auto` for GPUs stays a word. Raises HydraException."""
+    if isinstance(value, list) or (axis == "gpus" and value == AUTO_GPUS):
+        return value
+    if not isinstance(value, str):
+        return [value]
+    (override,) = parsed_overrides([f"{axis}={value}"])
+    # With Hydra's own grammar, so that an axis takes what a multirun takes: lists, range(), choice().
+    if not override.is_sweep_override():
+        values = override.value()
+        return values if isinstance(values, list) else [values]
+    return values_of_sweep(override, MOST_TRIALS)
+
+
+def is_known(overrides: Iterable[str]) -> bool:
+    """Return whether a multirun runs exactly the sweeps that the overrides list."""
+    # Another sweeper chooses sweeps during the run, and `${hydra:…}` is known only then.
+    chooses = ("hydra/sweeper", "hydra.sweeper")
+    return not any("${hydra:" in override or key_of(override).startswith(chooses) for override in overrides)
+
+
+def is_multirun(overrides: Iterable[str]) -> bool:
+    """Return whether the overrides ask for a multirun, in any spelling: `hydra.mode=MULTIRUN`, `++hydra.mode=…`."""
+    modes = [override.partition("=")[2] for override in overrides if key_of(override) == "hydra.mode"]
+    return bool(modes) and modes[-1].strip("'\"") in ("MULTIRUN", "RunMode.MULTIRUN")
+
+
+def expanded(overrides: Sequence[str]) -> list[list[str]]:
+    """Return the overrides of each sweep of a multirun. Raises ConfigError if there are more than MOST_TRIALS."""
+    try:
+        given = list(zip(parsed_overrides(overrides), overrides, strict=True))
+    except HydraException:  # Hydra reports this itself before running anything
+        return [list(overrides)]
+    most = MOST_TRIALS + 1  # 'range(0,1e12)' exhausts memory
+    choices = [
+        [f"{override.get_key_element()}={value}" for value in itertools.islice(override.sweep_string_iterator(), most)]
+        if override.is_discrete_sweep()
+        else [text]
+        for override, text in given
+    ]
+    if math.prod(map(len, choices)) > MOST_TRIALS:
+        raise ConfigError([f"a multirun of more than {MOST_TRIALS:,} sweeps"])
+    return [list(combination) for combination in itertools.product(*choices)]

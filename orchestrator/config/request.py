@@ -14,7 +14,6 @@ from orchestrator.store.cloud import is_uri
 from sweeps.axes import Axes
 from sweeps.metric import Target, column_of, is_higher_better
 from sweeps.rerun import Rerun
-from sweeps.status import SweepBudget
 from sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -166,12 +165,6 @@ class Request:
     def rerun(self) -> Rerun:
         """The trials to run again."""
         return Rerun.of(self.settings.rerun)
-
-    @property
-    def sweep_budget(self) -> SweepBudget:
-        """The budget of the whole sweep."""
-        budget, price = self.settings.sweep.budget, self.settings.report.price_per_gpu_hour
-        return SweepBudget(**vars(budget), price_per_gpu_hour=price)
 
     def with_metric_of(self, metrics: Iterable[Mapping[str, Any]]) -> Request:
         """Return the request with the validation loss as its metric if it names none, and trials report no accuracy."""

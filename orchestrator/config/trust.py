@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -244,3 +245,23 @@ def _shadowed(hydra: DictConfig) -> Iterator[str]:
         for own in (folder / name for folder in folders):
             if own.is_file() and own.read_bytes() != shipped.read_bytes():
                 yield f"{group}={choice}: the shipped config of this name comes before {own}; give yours another name"
+
+
+_MOST_NESTED = 20  # Hydra's parser is recursive: deeper nesting would exhaust the stack
+
+
+def is_data(argument: str) -> bool:
+    """Return whether an override sets one plain value, which reads nothing from the environment."""
+    # Nesting is measured before parsing, since the parser itself would fail.
+    depth = deepest = 0
+    for character in argument:
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+    if "${" in argument or deepest > _MOST_NESTED:
+        return False
+    try:
+        (override,) = parsed_overrides([argument])
+    except HydraException:
+        return False
+    # Several values would start several sweeps, and a package moves the setting elsewhere.
+    return not override.is_sweep_override() and not override.is_delete() and override.package is None

@@ -17,9 +17,9 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.text.numbers import counted, duration, number, suited
 from sweeps.axes import is_number
 from sweeps.forecast import Estimate, Forecast
+from sweeps.gpus import cost_of
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.printable import printable_line
-from sweeps.status import cost_of
 from sweeps.trial import TrialSpec
 
 _UNKNOWN = "unknown"

@@ -1,9 +1,6 @@
 """`sweep.phases`: short probes of every speed, then training of only those cells that can still be recommended.
 
-`Prospects` says which cells may still become the recommended one; `Midway` computes the probability of that. A cell's
-mean over all its seeds is its present mean plus the change by its further seeds. With n seeds of variance σ² and r more
-to come, the change is a moderated t around 0 with variance σ²/n · r/(n + r): the posterior predictive distribution of a
-normal mean with a flat prior.
+`Prospects` says which cells these are, by the probes (speeds) and by `decision.choice.Midway` (results so far).
 """
 
 from __future__ import annotations
@@ -12,17 +9,11 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from orchestrator.config.request import Request
-from orchestrator.decision.choice import TIE
-from orchestrator.decision.contest import NORMAL, Contest, Means, accuracies, log_objectives
-from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE
+from orchestrator.decision.choice import Midway
 from orchestrator.statistics import margins
-from orchestrator.statistics.intervals import Array, Moments
 from orchestrator.store.alike import same_speed
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.axes import is_number
@@ -139,8 +130,8 @@ def _with_results(
     contenders = Contenders.among(request, ok)
     chosen, baseline = contenders.choice.favourite, contenders.contest.baseline
     ids = [str(cell) for cell in contenders.cells["cell_id"]]
-    midway = Midway(contest=contenders.contest, left=[seeds_left[cell] for cell in ids])
-    rows = midway.open(chosen)
+    midway = Midway(contest=contenders.contest, seeds_left=[seeds_left[cell] for cell in ids])
+    rows = midway.may_still_win(chosen)
     bounds = {ids[row]: midway.bound(row) for row in rows}
 
     # A first seed is given up far below the baseline's same seed: its cell may still have better seeds.
@@ -237,107 +228,3 @@ def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
     if bound is None or not trial.settings.get("probe"):
         return trial
     return trial.with_settings(give_up_below=bound)
-
-
-ALIKE = 1.1
-"""With one seed per cell, a cell with more than this many times the objective of the best one is out."""
-
-DRAWS = 4_000  # random draws of the end of the sweep; probabilities are accurate to ±1%
-
-_SEED = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Midway:
-    """A contest in the middle of its sweep. Rows are cells."""
-
-    contest: Contest
-    left: Sequence[int]  # how many further seeds each cell may have
-
-    def open(self, chosen: int | None) -> set[int]:
-        """Return the rows of the chosen cell and of those that the whole sweep may still choose.
-
-        These have a probability above 1 - SURE, or an unknown one. Empty once the choice is sure and has enough seeds.
-        """
-        level, p_chosen = self._log_objectives.point, self.p_chosen
-        short = self._shortfalls > margins.SHORT * self.contest.margin
-        beaten = np.full(len(level), False) if chosen is None else level > level[chosen] + math.log(ALIKE)
-        alike = np.isnan(p_chosen) & ~np.isnan(level) & ~beaten & ~short
-        if chosen is None:
-            return set(np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist())
-        if p_chosen[chosen] >= SURE and not alike.any():
-            return {chosen} if self._log_objectives.n[chosen] < FEWEST_SEEDS else set()
-        return {chosen, *np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist()}
-
-    @cached_property
-    def p_chosen(self) -> Array:
-        """Probability that the whole sweep chooses each cell; NaN if chance is unknown, with one seed per cell.
-
-        The sweep chooses the lowest objective among the cells whose mean accuracy is within the margin; of a tie the
-        cell with the fewest hours, and of those the most accurate one. This simplifies the rule of `decision.choice`,
-        which also asks how sure the tie and the accuracies are. Accuracies are not pooled over similar cells: pooling
-        gave the same answers at the same cost (docs/results/batch_scaling/phases).
-        """
-        generator = np.random.default_rng(_SEED)
-        # Random draws of the means over all seeds, shape (draws, cells).
-        level, accuracy = (
-            replace(means, error=self._moves(means)).draws(generator, DRAWS)
-            for means in (self._log_objectives, self._accuracies)
-        )
-        base = self.contest.baseline
-        misses = np.full(level.shape, False)
-        if base is not None:
-            # NaN compares as false: a cell without an accuracy misses nothing.
-            misses = margins.excess(accuracy[:, [base]] - accuracy, self.contest.margin) > 0
-        least = np.where(misses | np.isnan(level), np.inf, level)
-        tied = np.isfinite(least) & (least <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
-        hours = np.where(tied, np.nan_to_num(self.contest.log_hours, nan=0.0), np.inf)
-        cheap = tied & (hours <= hours.min(axis=1, keepdims=True) + math.log1p(TIE))
-        best = np.where(cheap, np.nan_to_num(accuracy, nan=0.0), -np.inf).argmax(axis=1)
-        counts = np.bincount(best[tied.any(axis=1)], minlength=len(self.left))
-        accuracy_unknown = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
-        # With one seed there is no variance to draw from, and a probability of 0 or 1 would be made up.
-        unknown = (np.asarray(self.left) > 0) & (np.isnan(self._log_objectives.error) | accuracy_unknown)
-        return np.where(unknown, np.nan, counts / len(level))
-
-    def bound(self, row: int) -> float | None:
-        """Return the accuracy of the cell's next seed below which its mean will not be within the margin.
-
-        Below the bound, the mean is within the margin with a probability of at most 1 - SURE. If chance is unknown,
-        the cell is `margins.SHORT` short instead. None for the baseline, without a baseline, and without a further
-        seed.
-        """
-        from scipy.special import stdtrit
-
-        base, own, margin = self.contest.baseline, self._accuracies, self.contest.margin
-        if base is None or row == base or not self.left[row] or math.isnan(self._shortfalls[row]):
-            return None
-        n, left = own.n[row] + 1, self.left[row] - 1  # once that seed is in
-        still = own.error[row] * math.sqrt(own.n[row] / n * left / (n + left)), own.freedom[row]
-        of_base = self._moves(own)[base], own.freedom[base]
-        freedom = min((degrees for error, degrees in (still, of_base) if error != 0), default=NORMAL)
-        gain = float(stdtrit(min(freedom, NORMAL), SURE)) * math.hypot(still[0], of_base[0])  # the quantile SURE of t
-        least = own.point[base] - (margins.SHORT * margin if math.isnan(gain) else margin + gain)
-        return float(n * least - own.n[row] * own.point[row])
-
-    @cached_property
-    def _log_objectives(self) -> Means:
-        return log_objectives(self.contest.objective)
-
-    @cached_property
-    def _accuracies(self) -> Means:
-        return accuracies(self.contest)
-
-    @property
-    def _shortfalls(self) -> Array:
-        """Shortfall of each cell's accuracy, over the seeds that it shares with the baseline, if any; else NaN."""
-        base, values, points = self.contest.baseline, self.contest.accuracy, self._accuracies.point
-        if base is None:
-            return np.full(len(points), np.nan)
-        paired = Moments.of(values[base] - values).mean
-        return np.where(np.isnan(paired), points[base] - points, paired)
-
-    def _moves(self, means: Means) -> Array:
-        """Return the scale of the t by which the further seeds move each mean; 0 without further seeds."""
-        left = np.asarray(self.left)
-        return np.where(left > 0, means.error * np.sqrt(left / np.maximum(means.n + left, 1)), 0.0)

@@ -16,7 +16,7 @@ from orchestrator.plan import prospects
 from orchestrator.plan.plan import GpuFractions, Plan
 from orchestrator.plan.prospects import Prospects
 from orchestrator.run.session import Session
-from orchestrator.schedule.queue import LeftOut, Patience, TrialQueue
+from orchestrator.schedule.queue import LeftOut, Patience, SweepBudget, TrialQueue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.alike import same_steps_and_seed
 from orchestrator.store.history import History
@@ -299,7 +299,12 @@ class Rounds:
         return TrialQueue(
             trials,
             durations=self._plan.durations,
-            budget=replace(request.sweep_budget, used_gpu_s=history.spent_gpu_s, used_wall_s=used_wall_s),
+            budget=SweepBudget(
+                **vars(request.settings.sweep.budget),
+                price_per_gpu_hour=request.settings.report.price_per_gpu_hour,
+                used_gpu_s=history.spent_gpu_s,
+                used_wall_s=used_wall_s,
+            ),
             patience=patience,
             supplier=self,
             as_started=SharedTimings(history).as_started,

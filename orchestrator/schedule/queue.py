@@ -17,9 +17,10 @@ from orchestrator.schedule.cluster import Footprint, Node, can_run, kept_gang, w
 from orchestrator.schedule.scheduler import Scheduler, Start
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
+from sweeps.gpus import cost_of
 from sweeps.layout import Gang
 from sweeps.rank_exit import OWN_FAULT, Cause
-from sweeps.status import Status, SweepBudget
+from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 _INCONCLUSIVE = (Status.OOM, Status.INFEASIBLE, Status.SKIPPED)
@@ -196,6 +197,29 @@ class Supplier(Protocol):
 
     def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Take the end of an attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepBudget:
+    """The limits of the section `sweep.budget`, where None means no limit, and what was used of them before."""
+
+    gpu_hours: float | None = None
+    """GPU-hours of all trials, including earlier runs; hours of worker processes if there are no GPUs."""
+    wall_s: float | None = None  # seconds since this run began
+    cost: float | None = None
+    price_per_gpu_hour: float | None = None
+    used_gpu_s: float = 0.0  # GPU-seconds of earlier runs
+    used_wall_s: float = 0.0  # seconds of this run before its first trial
+
+    def reached(self, *, gpu_s: float, wall_s: float) -> str:
+        """Return a message about the first limit that this usage reaches; empty if there is none."""
+        hours = gpu_s / 3600
+        cost = cost_of(hours, self.price_per_gpu_hour)
+        usage = (("gpu_hours", hours, self.gpu_hours), ("wall_s", wall_s, self.wall_s), ("cost", cost, self.cost))
+        for name, used, limit in usage:
+            if limit is not None and used >= limit:
+                return f"sweep.budget.{name}={limit:g} was used up"
+        return ""
 
 
 class TrialQueue:

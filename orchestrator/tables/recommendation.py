@@ -37,7 +37,8 @@ from orchestrator.tables.candidates import (
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.numbers import counted, suited
-from sweeps.status import Status, cost_of
+from sweeps.gpus import cost_of
+from sweeps.status import Status
 
 _UNSETTLED = ("indistinguishable", "near_margin")
 """Codes of remarks on what no reasonable number of seeds shows."""

@@ -1,4 +1,9 @@
-"""Decides which timings are valid, with the reasons and their figures if one is not."""
+"""Decides which timings are valid, with the reasons and their figures if one is not.
+
+The questions about a timing, in their order: did other trials run on its devices, did all of its GPUs train, were the
+samples of a step counted, was the window long enough, was it disturbed from outside, and is it much slower than other
+seeds of its cell, which agree? The first one that is answered badly is the `Fault`.
+"""
 
 from __future__ import annotations
 

@@ -9,8 +9,9 @@ from orchestrator.config.request import Metric, Request
 from orchestrator.config.settings import ClusterSection, Settings
 from orchestrator.store.record import TrialOutcome
 from sweeps.layout import Gang, Layout
+from sweeps.lr_rule import LearningRate
 from sweeps.sweep import Sweep
-from sweeps.trial import Batch, LearningRate, TrialSpec
+from sweeps.trial import Batch, TrialSpec
 
 
 def trial(trial_id: str, function: str, *, ranks: int = 1, timing: str = "exclusive", **config: Any) -> TrialSpec:

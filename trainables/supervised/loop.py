@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sweeps.trial import LearningRate
+from sweeps.lr_rule import LearningRate
 from trainables.clock import Clock
 from trainables.context import Context, DivergedError
 from trainables.inputs.inputs import Feed

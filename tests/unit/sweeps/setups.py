@@ -1,7 +1,6 @@
 """A setup, and the trials of small sweeps with it."""
 
-from sweeps.sweep import Sweep, trials
-from sweeps.trial import Setup
+from sweeps.sweep import Setup, Sweep, trials
 
 
 def setup(**changed):

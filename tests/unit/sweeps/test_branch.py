@@ -7,8 +7,8 @@ import pytest
 
 from sweeps.branch import POINT, base_of, point_of, with_bases
 from sweeps.errors import ConfigError
-from sweeps.sweep import Sweep, trials
-from sweeps.trial import Setup, TrialSpec
+from sweeps.sweep import Setup, Sweep, trials
+from sweeps.trial import TrialSpec
 from tests.unit.sweeps.setups import setup
 
 AXES: dict[str, list[Any]] = {

@@ -8,8 +8,9 @@ import pytest
 
 from sweeps.forecast import SHAPES, Estimate, Forecast, Rehearsal, Rehearsals, communication, kind_of
 from sweeps.layout import Gang, Layout
+from sweeps.lr_rule import LearningRate
 from sweeps.status import Status
-from sweeps.trial import Batch, LearningRate, TrialSpec
+from sweeps.trial import Batch, TrialSpec
 
 GPU = Gang(ranks=1, gpus_per_rank=1, cpus_per_rank=4)
 SETTINGS = {"window_s": 2.0, "window_steps": 50, "warmup_s": 0.3, "warmup_steps": 10}

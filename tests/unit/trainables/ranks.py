@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.layout import Gang, layout_of
+from sweeps.lr_rule import LearningRate
 from sweeps.rank_exit import RankExit
-from sweeps.trial import Batch, LearningRate, RankRequest, TrialSpec
+from sweeps.trial import Batch, RankRequest, TrialSpec
 from trainables.context import Context
 
 CONFIG: dict[str, Any] = {

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sweeps.layout import Layout
-from sweeps.trial import Batch, LearningRate, RankRequest
+from sweeps.lr_rule import LearningRate
+from sweeps.trial import Batch, RankRequest
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from tests.unit.trainables.supervised.test_training import EXACT, trained
 from trainables import gradient_noise, process_group

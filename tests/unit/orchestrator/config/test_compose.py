@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.config.multirun import axes_of, is_multirun
+from orchestrator.config.compose import axes_of, is_multirun
 from orchestrator.config.overrides import rewritten, with_alternatives
 from sweeps.errors import ConfigError
 from sweeps.sweep import MOST_TRIALS

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from orchestrator.cli.app import main, without_dashes
 from orchestrator.config import habits
-from orchestrator.config.compose import initialised
+from orchestrator.config.compose import axes_of, initialised
 from orchestrator.config.habits import (
     Habits,
     copyable,
@@ -24,7 +24,6 @@ from orchestrator.config.habits import (
 )
 from orchestrator.config.hydra_private import apply_override, error_line, resolved
 from orchestrator.config.key_checks import axis_value_errors, key_errors, structure_errors, value_errors
-from orchestrator.config.multirun import axes_of
 from orchestrator.config.overrides import key_of, rewritten
 from orchestrator.config.schema import SCHEMA
 from orchestrator.config.search_path import Groups, primary

@@ -8,6 +8,7 @@ from orchestrator.schedule.queue import (
     EMPTY_CLUSTER_S,
     REVISIONS,
     Patience,
+    SweepBudget,
     SystematicFailures,
     TrialQueue,
 )
@@ -15,7 +16,7 @@ from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
 from sweeps.rank_exit import Cause
-from sweeps.status import Status, SweepBudget
+from sweeps.status import Status
 from sweeps.trial import Purpose
 from tests.contract.trials import trial
 

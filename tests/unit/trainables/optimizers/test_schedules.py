@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.trial import Batch, LearningRate
+from sweeps.lr_rule import LearningRate
+from sweeps.trial import Batch
 from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
 from trainables.optimizers.schedules import Growth, resolve
 from trainables.supervised.loop import Budget, Progress, TrainingPlan

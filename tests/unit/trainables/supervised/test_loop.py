@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sweeps.trial import LearningRate
+from sweeps.lr_rule import LearningRate
 from trainables.clock import Clock
 from trainables.context import Context, DivergedError
 from trainables.gradient_noise import Pace

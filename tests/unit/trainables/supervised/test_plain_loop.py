@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn import functional
 
-from sweeps.trial import LearningRate
+from sweeps.lr_rule import LearningRate
 from tests.unit.trainables.ranks import CONFIG, context_of, request, supervised_trial
 
 EPOCHS, STEPS, BATCH, LR = 4, 9, 20, 0.01
