@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """The end of a trial, ordered from worst to best: a cell has the worst status of its seeds."""
+    """The end of a trial, ordered from worst to best: a cell has the worst status of its seeds that ran."""
 
     FAILED = "failed"
     INFEASIBLE = "infeasible"

@@ -127,7 +127,7 @@ COLUMNS = (
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
     *("gpus_held", "process", "timing_fault", "timed_with", "same_as"),
     *summary.OF_TEXTS,
-    *("collapsed", "total_s", "work_done", "budget_samples", "cause", *summary.OF_SOURCES, "n_nodes"),
+    *("collapsed", "total_s", "work_done", "budget_samples", "cause", *summary.OF_SOURCES, "n_nodes", "skipped_by"),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from orchestrator.config.settings import Settings
 from orchestrator.schedule.cluster import Footprint, Node
 from orchestrator.schedule.queue import TrialQueue
-from orchestrator.store.record import TrialOutcome
+from orchestrator.store.record import EARLY_STOP, TrialOutcome
 from sweeps.rank_exit import CONNECTION_ERROR, Cause, RankExit
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -175,7 +175,7 @@ def outcome_of(exits: Sequence[RankExit], *, names: Sequence[str], wall_s: float
         provenance=answering.provenance,
         lost_devices=[device for rank_exit in exits for device in rank_exit.lost_devices],
         wall_s=wall_s,
-        skipped_by="early_stop" if root.status is Status.SKIPPED else "",
+        skipped_by=EARLY_STOP if root.status is Status.SKIPPED else "",
     )
 
 

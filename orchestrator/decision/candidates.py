@@ -171,8 +171,16 @@ class Contenders:
         return np.asarray(slow.reindex(self.cells["cell_id"], fill_value=0).to_numpy(dtype="float64"))
 
     def p_best(self, row: int) -> float:
-        """Return the probability that no cell within the margin is more than TIE better; NaN for a single candidate."""
-        return math.nan if len(self.candidates) == 1 else float(self.choice.p_best[row])
+        """Return the probability that no cell within the margin is more than TIE better; NaN without a comparison."""
+        return float(self.choice.p_best[row]) if self.is_compared else math.nan
+
+    @cached_property
+    def is_compared(self) -> bool:
+        """True with several candidates, or with one that is left because all others are ruled out."""
+        if len(self.candidates) > 1:
+            return True
+        others = ~self.eligible.kept & ~self.eligible.repeats
+        return bool(others.any()) and not self.eligible.may_be_best.any()
 
     @cached_property
     def n_timed(self) -> Array:

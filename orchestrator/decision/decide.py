@@ -216,6 +216,8 @@ def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:
             why = remark("no_ok_cell")
         elif set(tried.loc[ok, "cell_id"]) <= contenders.eligible.without_metric:
             why = contenders.remark("none_has_metric")
+        elif not contenders.measure.why and not tried.loc[ok, "n_reached"].any():
+            why = contenders.remark("none_reaches_target")
         else:
             why = contenders.remark("none_has_figure")
         cell_id = None if row is None else str(contenders.cells["cell_id"][row])
@@ -289,7 +291,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
         caveats=doubtful,
         p_best=contenders.p_best(chosen),
         p_within_margin=float(contenders.choice.p_within[chosen]),
-        behind=math.nan if len(contenders.candidates) == 1 else contenders.choice.behind,
+        behind=contenders.choice.behind if contenders.is_compared else math.nan,
         reasons=tuple(reasons(contenders)),
         sensitivity=(*sensitivity(contenders, chosen), *unsettled(contenders, chosen)),
         more_seeds=tuple(

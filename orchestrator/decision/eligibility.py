@@ -16,6 +16,7 @@ from orchestrator.analysis.validity import is_valid
 from orchestrator.analysis.work import is_short
 from orchestrator.config.request import Terms
 from orchestrator.decision.recommendation import Remark, remark
+from orchestrator.store.record import EARLY_STOP, PHASES
 from orchestrator.telemetry.timing_gate import Fault
 from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.status import Status
@@ -40,6 +41,15 @@ def speed_is_known(cells: pd.DataFrame, cell_id: str, baseline_cell_id: str | No
     return {cell_id, baseline_cell_id or cell_id} <= timed
 
 
+def without_result(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[bool]:
+    """Return which cells may be the best for all that is known: those that failed, or that a budget left out."""
+    is_skipped = trials["status"] == Status.SKIPPED.value
+    # Early stopping and phases skip what cannot be the best.
+    may_be_best = is_skipped & ~trials["skipped_by"].isin([EARLY_STOP, PHASES])
+    left_out = (cells["status"] == Status.SKIPPED.value) & cells["cell_id"].isin(trials.loc[may_be_best, "cell_id"])
+    return left_out | (cells["status"] == Status.FAILED.value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Eligible:
     """Which of a summary's cells may be chosen; one entry per cell."""
@@ -53,6 +63,8 @@ class Eligible:
     """A remark for each reason why cells are not kept, with their number."""
     without_metric: frozenset[str]
     """The `cell_id` of each ok cell that `has_metric` rules out."""
+    may_be_best: pd.Series[Any]
+    """Which are not kept although nothing rules them out: without a result, valid timing, or all of their work."""
 
     @staticmethod
     def of(cells: pd.DataFrame, trials: pd.DataFrame, measure: Measure, terms: Terms) -> Eligible:
@@ -61,6 +73,7 @@ class Eligible:
         skipped = cells["status"] == Status.SKIPPED.value
         with_metric = has_metric(cells, trials)
         has_figure = ok & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
+        misses_target = ok & (cells["n_reached"] == 0) & (not measure.why)
         known = has_figure & with_metric
         timed = known & is_valid(cells["timing_valid"])
         # A cell that did less than its work is never chosen over one that did all of it.
@@ -70,7 +83,8 @@ class Eligible:
         groups = {
             "cells_not_ok": ~ok & ~skipped,
             "cells_skipped": skipped,
-            "no_figure": ok & ~has_figure,
+            "target_not_reached": misses_target & ~has_figure,
+            "no_figure": ok & ~has_figure & ~misses_target,
             "no_metric": has_figure & ~with_metric,
             "cells_short": known & short & ~timed,
             "cells_not_timed": known & ~short & ~timed,
@@ -86,6 +100,7 @@ class Eligible:
                 if rows.any()
             ],
             without_metric=frozenset(cells.loc[ok & ~with_metric, "cell_id"]),
+            may_be_best=without_result(cells, trials) | groups["no_figure"] | (known & ~timed & ~repeats),
         )
 
 

@@ -374,7 +374,7 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         yield remark("short_work", share=float(contenders.cells["work_done"][chosen]))
     yield from _ended_later(contenders, chosen)
     yield from _few_timings(contenders, chosen)
-    if len(contenders.candidates) == 1:
+    if not contenders.is_compared:
         yield remark("nothing_to_compare")
     chances = {"p_best": p_best, "p_within": p_within} if compared else {"p_best": p_best}
     unsure = {name: chance for name, chance in chances.items() if not contenders.choice.is_sure(chance)}

@@ -15,7 +15,7 @@ from orchestrator.config.request import Request
 from orchestrator.decision.choice import Midway
 from orchestrator.statistics import margins
 from orchestrator.store.alike import same_speed
-from orchestrator.store.record import TrialOutcome, TrialRecord
+from orchestrator.store.record import PHASES, TrialOutcome, TrialRecord
 from sweeps.axes import is_number
 from sweeps.identity import equivalent_cells
 from sweeps.lr_rule import plainness
@@ -154,8 +154,6 @@ def _with_results(
     )
 
 
-RULE = "phases"  # the value of `skipped_by` for trials that the phases left out
-
 SLACK = 1.1
 """A cell cannot beat the best one if its probe is slower by more than this factor, which allows for short probes."""
 
@@ -210,7 +208,7 @@ def skipped(trial: TrialSpec, prospects: Prospects) -> TrialOutcome:
     else:
         why = "by its probe this cell is slower than"
     note = f"sweep.phases: {why} the answer ({prospects.answer})"
-    return TrialOutcome(note=note, wall_s=0.0, skipped_by=RULE)
+    return TrialOutcome(note=note, wall_s=0.0, skipped_by=PHASES)
 
 
 def _first_seeds(trials: Iterable[TrialSpec]) -> list[TrialSpec]:

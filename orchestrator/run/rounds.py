@@ -20,7 +20,7 @@ from orchestrator.schedule.queue import LeftOut, Patience, SweepBudget, TrialQue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.alike import same_steps_and_seed
 from orchestrator.store.history import History
-from orchestrator.store.record import TrialOutcome, TrialRecord
+from orchestrator.store.record import EARLY_STOP, TrialOutcome, TrialRecord
 from orchestrator.telemetry.timing_gate import judgements_of, needs_repetition
 from orchestrator.text.numbers import counted
 from sweeps.branch import base_of, point_of
@@ -259,7 +259,7 @@ class Rounds:
         leaves_out = request.settings.sweep.phases or request.settings.sweep.early_stop
         stopped: set[str] = set()
         if leaves_out and request.rerun.word == "none":
-            stopped = {trial for trial, end in history.ends.items() if end.skipped_by == "early_stop"} - plan.named
+            stopped = {trial for trial, end in history.ends.items() if end.skipped_by == EARLY_STOP} - plan.named
         may_run = plan.may_run(waits=request.waits)
         self._waiting = [trial for trial in may_run if trial.trial_id not in stopped]
         self._extra_seeds = FurtherSeeds(request, plan, more_seeds)

@@ -47,6 +47,13 @@ class Record:
     value: Mapping[str, Any]
 
 
+EARLY_STOP = "early_stop"
+"""The value of `skipped_by` of a trial that started and was stopped. Other rules skip trials before they start."""
+
+PHASES = "phases"
+"""The value of `skipped_by` of a trial that cannot change the recommendation."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialOutcome(Exit):
     """How one attempt at a trial ended: the exit of the rank that explains it."""
@@ -149,7 +156,7 @@ class TrialRecord:
     @property
     def ran(self) -> bool:
         """True if the trial was started: it fitted the nodes, and nothing but early stopping skipped it."""
-        return self.status is not Status.INFEASIBLE and self.skipped_by in ("", "early_stop")
+        return self.status is not Status.INFEASIBLE and self.skipped_by in ("", EARLY_STOP)
 
     @property
     def machine(self) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from orchestrator.analysis.validity import is_valid
+from orchestrator.decision.eligibility import without_result
 from orchestrator.decision.recommendation import NO_OBJECTIVE, Cell
 from orchestrator.tables.sentences import filled
 from orchestrator.tables.sweep_end import SweepEnd
@@ -33,7 +34,6 @@ def not_counted(end: SweepEnd) -> str:
     answer = (recommendation.chosen, recommendation.baseline, recommendation.cell(recommendation.safe_cell_id))
     of_gpus = (recommendation.cell(cell.cell_id) for step in recommendation.gpu_steps for cell in step.cells)
     cells_of_answer = {cell.cell_id: cell for cell in (*answer, *recommendation.rivals, *of_gpus) if cell}.values()
-    without_result = [status.value for status in Status if not status.is_result()]
     values = {
         "statuses": trials.loc[~ok, "status"].value_counts().to_dict(),
         "places": {Status.OOM.value: _places_of_oom(cells)},
@@ -46,8 +46,7 @@ def not_counted(end: SweepEnd) -> str:
             for cell in cells_of_answer
             if cell.n_timed < n_seeds[cell.cell_id]
         ],
-        # A cell that ran out of memory or diverged cannot be the answer; one that failed may be.
-        "may_be_better": int(cells["status"].isin(without_result).sum()),
+        "may_be_better": int(without_result(cells, trials).sum()),
     }
     return filled("not_counted", values)
 

@@ -553,3 +553,20 @@ def test_equal_accuracies_have_an_interval_by_their_number_of_samples() -> None:
     assert row["accuracy_lo"] == pytest.approx(stats.beta(600.5, 0.5).ppf(0.025)) and row["accuracy_hi"] == 1
     ends = stats.beta(594.5, 6.5).ppf([0.025, 0.975])
     assert [row["val_accuracy_lo"], row["val_accuracy_hi"]] == pytest.approx(ends)
+
+
+@pytest.mark.parametrize(
+    ("ends", "status"),
+    [
+        ([(Status.OK, ""), (Status.SKIPPED, "budget")], Status.OK),
+        ([(Status.OK, ""), (Status.SKIPPED, "phases")], Status.OK),
+        ([(Status.OK, ""), (Status.SKIPPED, "early_stop")], Status.SKIPPED),
+        ([(Status.OOM, ""), (Status.SKIPPED, "phases")], Status.OOM),
+        ([(Status.SKIPPED, "budget"), (Status.SKIPPED, "budget")], Status.SKIPPED),
+        ([(Status.OK, ""), (Status.FAILED, "")], Status.FAILED),
+    ],
+)
+def test_a_cell_has_the_worst_status_of_its_seeds_that_ran(ends: list[tuple[Status, str]], status: Status) -> None:
+    records = [record_of(1, seed, end, skipped_by=rule) for seed, (end, rule) in enumerate(ends)]
+    _, cells = collect(records, scaling="weak", reference_batch_size=32, report=ReportSection())
+    assert (cells["status"][0], cells["n_seeds"][0]) == (status.value, len(ends))

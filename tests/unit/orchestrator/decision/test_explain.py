@@ -9,7 +9,7 @@ from orchestrator.config.request import Terms
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import UNDECIDED, Recommendation
+from orchestrator.decision.recommendation import CLEAR, UNDECIDED, Recommendation
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
@@ -101,6 +101,36 @@ def test_a_single_cell_has_no_probability(records: list[TrialRecord]) -> None:
     assert codes(decision.caveats) == ["nothing_to_compare"] and decision.provisional
     assert math.isnan(decision.p_best) and math.isnan(decision.behind) and decision.more_seeds == ()
     assert codes(decision.reasons)[0] == "only_cell"
+
+
+@pytest.mark.parametrize(
+    ("status", "skipped_by", "is_clear"),
+    [
+        (Status.OOM, "", True),
+        (Status.DIVERGED, "", True),
+        (Status.SKIPPED, "early_stop", True),
+        (Status.SKIPPED, "phases", True),
+        (Status.SKIPPED, "budget", False),
+        (Status.SKIPPED, "base", False),
+        (Status.FAILED, "", False),
+    ],
+)
+def test_the_last_cell_is_clear_if_the_others_are_ruled_out(
+    records: list[TrialRecord], status: Status, skipped_by: str, is_clear: bool
+) -> None:
+    others = [record_of(2, seed, status, skipped_by=skipped_by) for seed in range(3)]
+    decision = decided([*records[:3], *others])
+    assert decision.verdict == (CLEAR if is_clear else UNDECIDED)
+    assert ("nothing_to_compare" in codes(decision.caveats)) is not is_clear
+
+
+def test_cells_that_miss_the_target_are_ruled_out() -> None:
+    fast = [record_of(2, s, metrics=measured(200, 0.8)) for s in range(3)]
+    slow = [record_of(1, s, metrics=measured(100, 0.95 + s / 1000, time_to_target_s=40 + s)) for s in range(3)]
+    decision = decided([*slow, *fast], target=target(0.9))
+    assert (decision.verdict, decision.cell_id) == (CLEAR, "1-32-none")
+    assert decision.gpu_counts[1].why_none and decision.gpu_counts[1].why_none.code == "none_reaches_target"
+    assert left_out(decision) == {"target_not_reached": 1}
 
 
 def test_seeds_without_effect_are_a_caveat() -> None:

@@ -22,10 +22,10 @@ CLEAR = swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})
 DISTURBED = {"foreign_cpu": 0.5}
 
 
-def another(status: Status = Status.OK, **metrics: float) -> list[TrialRecord]:
+def another(status: Status = Status.OK, skipped_by: str = "", **metrics: float) -> list[TrialRecord]:
     """Return a slow cell that is far below the margin."""
     fine = measured(50, 0.5, **metrics) if status is Status.OK else {}
-    return [record_of(1, seed, status, batch=128, metrics=fine) for seed in range(3)]
+    return [record_of(1, seed, status, batch=128, metrics=fine, skipped_by=skipped_by) for seed in range(3)]
 
 
 def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendation) -> SweepEnd:
@@ -40,7 +40,9 @@ def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendat
         ([*CLEAR, *another(Status.OOM)], "3 oom (1×128 none);", "none matters"),
         ([*CLEAR, *(record_of(2, s, Status.OOM, lr_rule="linear") for s in range(3))], "3 oom (2×32", "its memory"),
         ([*CLEAR, *another(**DISTURBED)], "3 disturbed;", "none matters"),
-        ([*CLEAR, *another(Status.FAILED)], "3 failed;", "1 cell that failed may be better"),
+        ([*CLEAR, *another(Status.FAILED)], "3 failed;", "1 cell without a result may be better"),
+        ([*CLEAR, *another(Status.SKIPPED, "budget")], "3 skipped;", "1 cell without a result may be better"),
+        ([*CLEAR, *another(Status.SKIPPED, "phases")], "3 skipped;", "none matters"),
         ([*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))], "1 disturbed", "2 of 3 seeds"),
     ],
 )
