@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orchestrator.decision.candidates import Contenders
+from orchestrator.decision.candidates import LATER, Contenders
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, Remark, remark
 from orchestrator.statistics.seeds_needed import MOST_SEEDS, seeds_to_tell
@@ -54,7 +54,9 @@ def _rivals(contenders: Contenders, chosen: int) -> Sequence[int]:
     """Return the cells most likely to be best after the chosen one; if unknown, those with the least objective."""
     p_best, level = contenders.choice.p_best, contenders.choice.log_objective.point
     misses = contenders.choice.excess > 0
-    open_yet = (np.isnan(p_best) & ~np.isnan(level)) | (p_best >= NOTICED)
+    # Chance alone does not make one of two single seeds so much slower.
+    unknown = np.isnan(p_best) & (level <= level[chosen] + math.log1p(LATER))
+    open_yet = unknown | (p_best >= NOTICED)
     others = [i for i in np.flatnonzero(open_yet).tolist() if i != chosen]
     return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]
 

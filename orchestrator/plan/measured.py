@@ -101,9 +101,12 @@ class Measured:
         if len(trial.length) != 1 or not (samples and epochs):
             return replace(of_step(trial, step, None, 0.0), source=FEWER_GPUS, why=why)
         training = training_s(trial, figures | {"epoch_samples": samples / epochs}, step)
-        trained_s = metric_value(largest.metrics, "train_s")
-        # Start-up, evaluation and compilation take about as long on more GPUs.
-        beside_s = max(0.0, largest.wall_s - trained_s) if trained_s else 0.0
+        # Start-up, evaluation and compilation take about as long on more GPUs. The median, because trials in processes
+        # that another one has started take less.
+        times_s = [(record.wall_s, metric_value(record.metrics, "train_s")) for record in records]
+        beside_s = statistics.median(
+            [max(0.0, wall_s - trained_s) for wall_s, trained_s in times_s if trained_s] or [0.0]
+        )
         return replace(of_step(trial, step, training, beside_s), source=FEWER_GPUS, why=why)
 
     def samples_to_target(self, trial: TrialSpec) -> Estimate | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from orchestrator.backends.choose import A_NODE
 from orchestrator.config.request import Request
 from orchestrator.config.settings import Settings
 from orchestrator.plan.forecasts import machine
@@ -115,7 +116,8 @@ def forecast_text(plan: Plan, request: Request) -> str:
     alike: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         alike.setdefault(repr({**cell, "cell_id": "", "axes": "", "trials": 0}), []).append(cell)
-    shown = [_forecast_line(same) for same in alike.values()]
+    names = _names(alike.values())
+    shown = [_forecast_line(name, same) for name, same in zip(names, alike.values(), strict=True)]
     empty = [key for key in shown[0] if all(row[key] == "" for row in shown)]
     reasons = [(row["cell"], same[0]["why"]) for row, same in zip(shown, alike.values(), strict=True) if same[0]["why"]]
     lines = [
@@ -181,11 +183,21 @@ def _label(trial: TrialSpec) -> str:
     return printable_line(cell_label(columns, [axis for axis in trial.axes if axis not in _NOT_IN_LABELS]))
 
 
-def _forecast_line(same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _names(groups: Collection[Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return a name for each group of cells with the same figures, with their rules only where groups need them."""
+    short = Counter(same[0]["label"] for same in groups)
+    rules = [", ".join(dict.fromkeys(str(cell["axes"].get("lr_rule")) for cell in same)) for same in groups]
+    return [
+        same[0]["label"] if short[same[0]["label"]] == 1 else f"{same[0]['label']} {rule}"
+        for same, rule in zip(groups, rules, strict=True)
+    ]
+
+
+def _forecast_line(name: str, same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the line of the table for cells with the same figures."""
     cell = same[0]
     return {
-        "cell": cell["label"],
+        "cell": name,
         "trials": sum(other["trials"] for other in same),
         "fits": cell["fits"] if cell["peak_memory_gb"] or (cell["why"] and not cell["samples_per_s"]) else "",
         "peak GB": _about(cell["peak_memory_gb"]),
@@ -228,7 +240,8 @@ def _totals(plan: Plan, price_per_gpu_hour: float | None) -> dict[str, Any]:
 def describe(node: Node) -> str:
     """`host: 8 CPUs, 2 × NVIDIA H200`."""
     gpus = f", {node.gpus:g} × {node.gpu_type or 'GPU'}" if node.gpus else ", no GPU"
-    return f"{node.name}: {node.cpus:g} CPU{'s' * (node.cpus != 1)}{gpus}"
+    cpus = "any number of CPUs" if node.cpus == A_NODE.cpus else f"{node.cpus:g} CPU{'s' * (node.cpus != 1)}"
+    return f"{node.name}: {cpus}{gpus}"
 
 
 def _table(plan: Plan) -> list[dict[str, Any]]:

@@ -71,6 +71,11 @@ def test_one_seed_is_provisional_and_asks_for_three() -> None:
     assert decision.gpu_steps[0].worth == UNDECIDED
 
 
+def test_single_seeds_that_are_much_slower_get_no_more() -> None:
+    decision = decided([record_of(g, 0, metrics=measured(rate, 0.9)) for g, rate in ((1, 100), (2, 90), (4, 50))])
+    assert [more.cell_id for more in decision.more_seeds] == ["1-32-none", "2-32-none"]
+
+
 def test_without_accuracies_the_fastest_is_provisional() -> None:
     metrics = {"samples_per_s": 100.0, "samples": 6000}
     faster = {**metrics, "samples_per_s": 150.0}

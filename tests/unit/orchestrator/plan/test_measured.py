@@ -58,6 +58,12 @@ def test_more_gpus_follow_from_fewer() -> None:
     assert forecast.samples_per_s.lo < forecast.samples_per_s.value < forecast.samples_per_s.hi
 
 
+def test_trials_in_processes_of_others_do_not_shorten_the_start_of_more_gpus() -> None:
+    warm = [replace(end, wall_s=end.wall_s - 6) if end.gpus == 4 else end for end in JOURNAL]
+    cold, mixed = (Measured.of(journal).of_line(spec(8), Network()) for journal in (JOURNAL, warm))
+    assert cold is not None and mixed is not None and mixed.duration_s == cold.duration_s
+
+
 def test_nodes_that_were_not_measured_add_their_exchange() -> None:
     """Two nodes: 2 · 1/2 · 4 GB / 10 GB/s."""
     measured = Measured.of(JOURNAL)
@@ -159,6 +165,17 @@ def test_a_price_list_prices_whole_nodes(tmp_path: Any) -> None:
     assert [row["offer"] for row in priced] == [None, None]
     file.write_text(f"{header}\nown,H100,2,0,EUR,2026-01-01\n")
     assert "own" in forecast_text(plan, request(prices=str(file)))
+
+
+def test_rules_with_figures_of_their_own_are_told_apart() -> None:
+    def rule(name: str) -> TrialSpec:
+        axes = {"gpus": 1, "device_batch_size": 32, "lr_rule": name, "seed": 0}
+        return spec(1, cell_id=name, trial_id=name, axes=axes)
+
+    trials = [rule(name) for name in ("none", "linear", "sqrt")]
+    slow = [record(trials[0]), record(trials[1]), record(trials[2], samples_per_s=50.0)]
+    lines = forecast_text(planned(*slow, trials=trials), request()).splitlines()[2:4]
+    assert [line.split("  ")[0] for line in lines] == ["1×32 sqrt", "1×32 linear, none"]
 
 
 @pytest.mark.parametrize("samples_per_s", [0.0, "none", None])
