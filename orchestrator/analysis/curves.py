@@ -1,4 +1,4 @@
-"""Reads the learning curves of a sweep as one frame with a row per epoch; a million rows take seconds.
+"""Reads the learning curves of a sweep as one frame with a row per epoch; a million rows take ten seconds.
 
 Trials write their curves while they run (`store.trial_files`); damaged rows are left out and become problems.
 """
@@ -51,9 +51,6 @@ MOST_BYTES = 1 << 28
 _MOST_PROBLEMS = 20
 """How many problems are listed one by one."""
 
-_TOGETHER = 64
-"""How many files are parsed at once; one by one if any of them is damaged."""
-
 _EXPECTED = ("epoch", "loss", "val_accuracy")
 """Figures that must be numbers."""
 
@@ -66,33 +63,21 @@ def curves_frame(folder: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.Da
     """
     names: list[str] = []
     parts: list[Columns] = []
-    lengths: list[int] = []
     problems: list[Problem] = []
     if not folder.trials.is_dir():  # `store.history` reports this once
-        return _frame(names, lengths, parts), problems
-    ids = list(trial_ids)
-    for some in (ids[start : start + _TOGETHER] for start in range(0, len(ids), _TOGETHER)):
-        contents = [_content(folder, trial_id) for trial_id in some]
-        together = _together([content for content in contents if isinstance(content, bytes)])
-        if together and not any(isinstance(content, str) for content in contents):
-            columns, counts = together
-            names += some
-            lengths += counts
+        return _frame(names, parts), problems
+    for trial_id in trial_ids:
+        columns, damages = _columns_of(_content(folder, trial_id))
+        where = f"{folder.trials.name}/{trial_id}/{METRICS}"
+        problems += [Problem(where=where, what=damage) for damage in damages]
+        if columns:
+            names.append(trial_id)
             parts.append(columns)
-            continue
-        for trial_id, content in zip(some, contents, strict=True):
-            columns, damages = _alone(content)
-            where = f"{folder.trials.name}/{trial_id}/{METRICS}"
-            problems += [Problem(where=where, what=damage) for damage in damages]
-            if columns:
-                names.append(trial_id)
-                lengths.append(len(columns["epoch"]))
-                parts.append(columns)
     more = len(problems) - _MOST_PROBLEMS
     if more > 0:  # a folder may lack all its curves
         problems = problems[:_MOST_PROBLEMS]
         problems.append(Problem(where="trials", what=f"{more} more curves are missing or damaged"))
-    return _frame(names, lengths, parts), problems
+    return _frame(names, parts), problems
 
 
 def _content(folder: ResultsFolder, trial_id: str) -> bytes | str:
@@ -108,37 +93,7 @@ def _content(folder: ResultsFolder, trial_id: str) -> bytes | str:
         return str(getattr(error, "strerror", None) or error)
 
 
-def _together(contents: Sequence[bytes]) -> tuple[Columns, list[int]] | None:
-    """Return the numeric columns of several files, and the number of rows of each; None unless all rows are valid.
-
-    Arrow parses four times as fast as `json`, but does not say which line is wrong.
-    """
-    from pyarrow import BufferReader, json, lib, types
-
-    whole = b"".join(content if content.endswith(b"\n") or not content else content + b"\n" for content in contents)
-    counts = [content.count(b"\n") + (bool(content) and not content.endswith(b"\n")) for content in contents]
-    if whole.count(b"{") > sum(counts) or b"[[" in whole:  # Arrow's parser is recursive, and crashes at some depth
-        return None
-    if any(strange in whole for strange in (b"\r", b"\n\n")) or not all(
-        content[:1] in (b"{", b"") for content in contents
-    ):
-        return None
-    try:
-        table = json.read_json(BufferReader(whole), json.ReadOptions(block_size=len(whole) + 1, use_threads=False))
-    except lib.ArrowException:
-        return None
-    numeric = [
-        field.name
-        for field in table.schema
-        if types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)
-    ]
-    expected = {name for name in _EXPECTED if name in table.column_names} | {"epoch"}
-    if table.num_rows != sum(counts) or not expected <= set(numeric) or table.column("epoch").null_count:
-        return None
-    return {name: table.column(name).cast("float64", safe=False).to_numpy() for name in numeric}, counts
-
-
-def _alone(content: bytes | str) -> tuple[Columns, list[str]]:
+def _columns_of(content: bytes | str) -> tuple[Columns, list[str]]:
     """Return the columns of one file, and its errors."""
     if isinstance(content, str):
         return {}, [content]
@@ -170,11 +125,12 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, str]:
     return columns, f"{', '.join(wrong)}: not numbers; left out" if wrong else ""
 
 
-def _frame(names: Sequence[str], lengths: Sequence[int], parts: Sequence[Columns]) -> pd.DataFrame:
-    """Return the frame. `lengths` has the rows of each trial; `parts` the columns of one or several trials."""
+def _frame(names: Sequence[str], parts: Sequence[Columns]) -> pd.DataFrame:
+    """Return the frame of these trials; `parts` has the columns of each."""
+    lengths = [len(part["epoch"]) for part in parts]
     codes = np.repeat(np.arange(len(names)), lengths)
     columns: dict[str, Any] = {"trial_id": pd.Categorical.from_codes(codes, categories=pd.Index(list(names)))}
-    starts = np.cumsum([0, *(len(part["epoch"]) for part in parts)])
+    starts = np.cumsum([0, *lengths])
     for name in dict.fromkeys(["epoch", "loss", *(name for part in parts for name in part)]):
         column = np.full(int(starts[-1]), np.nan)
         for start, end, part in zip(starts, starts[1:], parts, strict=False):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.curves import _alone, curves_frame, one_row_an_epoch
+from orchestrator.analysis.curves import _columns_of, curves_frame, one_row_an_epoch
 from orchestrator.store.results_folder import ResultsFolder
 
 
@@ -114,7 +114,7 @@ FILES = st.lists(
 
 @settings(max_examples=12, deadline=None)
 @given(FILES)
-def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> None:
+def test_files_of_several_trials_are_read_as_each_alone(contents: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         results_folder = ResultsFolder(Path(folder))
         results_folder.create()
@@ -122,7 +122,7 @@ def test_files_read_together_equal_files_read_alone(contents: list[bytes]) -> No
         for name, content in zip(names, contents, strict=True):
             write(results_folder, name, content)
         together, problems = curves_frame(results_folder, names)
-        expected = [_alone(content) for content in contents]
+        expected = [_columns_of(content) for content in contents]
     assert [problem.what for problem in problems] == [damage for _, damages in expected for damage in damages]
     groups = {name: group.drop(columns="trial_id") for name, group in together.groupby("trial_id", observed=True)}
     for name, (columns, _) in zip(names, expected, strict=True):
