@@ -22,10 +22,10 @@ from orchestrator.analysis.curves import curves_frame
 from orchestrator.config.request import Terms
 from orchestrator.decision.recommendation import not_made
 from orchestrator.report.page import write_report
+from orchestrator.run.finish import write_tables
 from orchestrator.store.journal import encode
 from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.tables.files import write_tables
 from orchestrator.tables.sweep_end import SweepEnd
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect

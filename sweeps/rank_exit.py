@@ -79,6 +79,11 @@ CONNECTION_ERROR = re.compile(
 """Errors of torch.distributed in a rank that has lost the connection to another rank: not the root cause."""
 
 
+def without_rank(note: str) -> str:
+    """Return a trial's note without the rank that tells it: `rank 1 on node-b: `, which differs between trials."""
+    return re.sub(r"^rank \d+( on [^:]+)?: ", "", note)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Exit:
     """How something ended, with what it measured: a rank (`RankExit`), or a whole trial (`TrialOutcome`)."""

@@ -27,38 +27,38 @@ _IN_MAPPING = ("launch.options", "model.lora", "model.config")
 class Habits:
     """The tables of `habits.yaml` by the words that people write; `~batch` stands for all words with this stem."""
 
-    targets: dict[str, list[Target]] = field(default_factory=dict)
+    replacements: dict[str, list[Replacement]] = field(default_factory=dict)
     actions: dict[str, str] = field(default_factory=dict)  # what to do where no override does it
     synonyms: dict[str, dict[str, str]] = field(default_factory=dict)  # {key: {word: value}}
-    remarks: dict[str, str] = field(default_factory=dict)  # by the text of a target
+    remarks: dict[str, str] = field(default_factory=dict)  # by the text of a replacement
 
     @staticmethod
     @functools.cache
     def read() -> Habits:
         """Read the file, which only an error needs."""
         content = files.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-        habits = Habits()
+        values = {f"{key}={value}": entry for key, part in content["values"].items() for value, entry in part.items()}
+        entries = {**content["keys"], **values}
+        habits = Habits(
+            remarks={text: entry["remark"] for text, entry in entries.items() if not isinstance(entry, str)}
+        )
         for text, entry in content["keys"].items():
-            for word in habits._words(text, entry):
-                targets = habits.targets.setdefault(word, [])
-                if Target(text) not in targets:  # else another word has the same stem
-                    targets.append(Target(text))
+            for word in _words_of(entry):
+                replacements = habits.replacements.setdefault(word, [])
+                if Replacement(text) not in replacements:  # else another word has the same stem
+                    replacements.append(Replacement(text))
         for action in content["actions"]:
             for word in _with_stems(action["words"]):
                 habits.actions.setdefault(word, action["do"])
-        for key, values in content["values"].items():
-            synonyms = habits.synonyms.setdefault(key, {})
-            for value, entry in values.items():
-                for word in habits._words(f"{key}={value}", entry):
-                    synonyms.setdefault(word, value)
+        for text, entry in values.items():
+            key, _, value = text.partition("=")
+            for word in _words_of(entry):
+                habits.synonyms.setdefault(key, {}).setdefault(word, value)
         return habits
 
-    def _words(self, text: str, entry: str | Mapping[str, str]) -> Iterable[str]:
-        """Return the words of an entry of the file, and keep its remark."""
-        if isinstance(entry, str):
-            return _with_stems(entry)
-        self.remarks[text] = entry["remark"]
-        return _with_stems(entry.get("words", ""))
+
+def _words_of(entry: str | Mapping[str, str]) -> Iterable[str]:
+    return _with_stems(entry if isinstance(entry, str) else entry.get("words", ""))
 
 
 def _with_stems(words: str) -> Iterable[str]:
@@ -74,14 +74,14 @@ def _stem(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Target:
+class Replacement:
     """A key to write instead (`budget.epochs`), or a key with one value (`mode=plan`)."""
 
     text: str
 
     @property
     def settable(self) -> str:
-        """The key that the target sets: its section, if that is a value as a whole."""
+        """The key that it sets: its section, if that is a value as a whole."""
         key = self.text.partition("=")[0]
         section = key.rpartition(".")[0]
         return section if section in _IN_MAPPING else key
@@ -235,13 +235,13 @@ def instead_of_section(section: str, value: str) -> str:
     values = {key: word for key, word in values.items() if word}
     if len(values) > _MOST_OFFERED:  # a plain number
         values = {key: word for key, word in values.items() if key in _LIKELY}
-    offered = [f"{key}={word}{Target(key).remark}" for key, word in values.items()]
+    offered = [f"{key}={word}{Replacement(key).remark}" for key, word in values.items()]
     return f"write {' or '.join(offered)}" if offered else ""
 
 
 def group_for(key: str) -> str:
     """Return the config group that a key that does not exist is a synonym of; empty if there is none."""
-    names = [target.text for target in Habits.read().targets.get(_plain(key), ())]
+    names = [replacement.text for replacement in Habits.read().replacements.get(_plain(key), ())]
     return next((name for name in names if not set(name) & set(".=") and name not in SCHEMA), "")
 
 
@@ -276,7 +276,7 @@ def _write_choice(key: str, word: str) -> str:
     """Return the line that sets a key to a choice, or to the one that the word is a synonym of; else empty."""
     kind = SCHEMA.get(key)
     choice = word if kind and word in kind.words else synonym_of(key, word)
-    return f"write {Target(f'{key}={choice}').override()}" if choice else ""
+    return f"write {Replacement(f'{key}={choice}').override()}" if choice else ""
 
 
 def _instead(key: str, value: str, words: Iterable[str], known: Collection[str] = ()) -> str:
@@ -291,12 +291,12 @@ def _by_word(key: str, value: str, word: str, known: Collection[str]) -> str:
         if value == "true":  # a flag
             return action.replace("{name}={value}", name).replace("{value}", "")
         return action.replace("{name}", name).replace("{value}", value)
-    targets = [target for target in habits.targets.get(word, ()) if target.text != key]
-    there = [target for target in targets if target.exists(known)]
-    if targets and not there:
-        return elsewhere(targets[0].settable, value, known)
-    fitting = [target for target in there if target.takes(value)]
-    texts = [target.override(key, value) for target in fitting or there]
+    replacements = [replacement for replacement in habits.replacements.get(word, ()) if replacement.text != key]
+    there = [replacement for replacement in replacements if replacement.exists(known)]
+    if replacements and not there:
+        return elsewhere(replacements[0].settable, value, known)
+    fitting = [replacement for replacement in there if replacement.takes(value)]
+    texts = [replacement.override(key, value) for replacement in fitting or there]
     return f"write {' or '.join(texts)}" if texts else ""
 
 
@@ -306,7 +306,7 @@ def elsewhere(key: str, value: str, known: Collection[str]) -> str:
     if not (options := options_with(key)):
         return ""
     if group == "schedule":  # any schedule fits any training
-        return f"write schedule={options[0]} {key}={value}{Target(key).remark}"
+        return f"write schedule={options[0]} {key}={value}{Replacement(key).remark}"
     own = [dotted.partition(".")[2] for dotted in known if dotted.startswith(f"{group}.") and dotted != f"{group}.name"]
     has = f", which has {', '.join(own)}" if 0 < len(own) <= _MOST_LISTED else ""
     return f"{key} is a setting of {group}={', '.join(options)}, not of the chosen {group}{has}"

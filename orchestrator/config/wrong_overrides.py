@@ -16,7 +16,14 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.config.compose import WRONG
-from orchestrator.config.habits import Target, elsewhere, group_for, instead_of_choice, instead_of_key, instead_of_word
+from orchestrator.config.habits import (
+    Replacement,
+    elsewhere,
+    group_for,
+    instead_of_choice,
+    instead_of_key,
+    instead_of_word,
+)
 from orchestrator.config.hydra_private import apply_override, error_line, resolved
 from orchestrator.config.kinds import OneOf
 from orchestrator.config.overrides import is_search_path, key_of
@@ -163,7 +170,7 @@ def _instead_of(key: str, value: str, known: Sequence[str], groups: Groups) -> s
     """Return a hint for a key that does not exist: what to write, similar keys, and whether it can be added."""
     section, _, name = key.rpartition(".")
     if (plain := key.lower().replace("-", "_")) in known:
-        return f": write {Target(plain).override(key, value)}"
+        return f": write {Replacement(plain).override(key, value)}"
     if group := group_for(key):
         options = groups.options(group)
         return f": write {group}={value}" if value in options else f": {_no_choice(group, value, options)}"
@@ -182,7 +189,7 @@ def _instead_of(key: str, value: str, known: Sequence[str], groups: Groups) -> s
             dotted for dotted in similar if not isinstance(kind := SCHEMA.get(dotted), OneOf) or kind.admits(value)
         ]
         meant_keys = (taking or similar)[:3]
-        return f" (did you mean {' or '.join(Target(dotted).override(key, value) for dotted in meant_keys)}?)"
+        return f" (did you mean {' or '.join(Replacement(dotted).override(key, value) for dotted in meant_keys)}?)"
     # Own sections take no further keys, and a section that is misspelt should not be added.
     top = key.partition(".")[0]
     if section in known:

@@ -19,14 +19,13 @@ from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
 from sweeps.gpus import cost_of
 from sweeps.layout import Gang
-from sweeps.rank_exit import OWN_FAULT, Cause
+from sweeps.rank_exit import OWN_FAULT, Cause, without_rank
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 _INCONCLUSIVE = (Status.OOM, Status.INFEASIBLE, Status.SKIPPED)
 """Statuses that show neither that trials can succeed nor that they cannot."""
 
-_RANK = re.compile(r"^rank \d+( on [^:]+)?: ")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -60,7 +59,7 @@ class SystematicFailures:
             return
         # Later lines of a note differ from trial to trial, and so does the rank that failed first.
         first_line = (outcome.note.splitlines() or [""])[0]
-        self._failed[trial.cell_id] = (_RANK.sub("", first_line), trial)
+        self._failed[trial.cell_id] = (without_rank(first_line), trial)
         # Two reasons show that the failures depend on the axes after all.
         self._is_off |= len({_without_batch(reason, failed) for reason, failed in self._failed.values()}) > 1
 

@@ -34,13 +34,14 @@ def not_counted(end: SweepEnd) -> str:
     answer = (recommendation.chosen, recommendation.baseline, recommendation.cell(recommendation.safe_cell_id))
     of_gpus = (recommendation.cell(cell.cell_id) for step in recommendation.gpu_steps for cell in step.cells)
     cells_of_answer = {cell.cell_id: cell for cell in (*answer, *recommendation.rivals, *of_gpus) if cell}.values()
+    out_of_memory = cells[cells["status"] == Status.OOM.value]
     values = {
         "statuses": trials.loc[~ok, "status"].value_counts().to_dict(),
-        "places": {Status.OOM.value: _places_of_oom(cells)},
+        "places": {Status.OOM.value: _places_of_oom(out_of_memory) if len(out_of_memory) < len(cells) else ""},
         "faults": int(len(faults)),
         "fault": faults.iloc[0] if faults.nunique() == 1 else None,
         "has_answer": recommendation.chosen is not None,
-        "has_size_of_oom": recommendation.chosen is not None and _has_size_of_oom(recommendation.chosen, cells),
+        "has_size_of_oom": recommendation.chosen is not None and _has_size_of_oom(recommendation.chosen, out_of_memory),
         "touched": [
             {"name": cell.name, "timed": cell.n_timed, "n": int(n_seeds[cell.cell_id])}
             for cell in cells_of_answer
@@ -51,20 +52,17 @@ def not_counted(end: SweepEnd) -> str:
     return filled("not_counted", values)
 
 
-def _places_of_oom(cells: pd.DataFrame) -> str:
-    """Return the GPUs, batches and rules that ran out of memory, two by name; empty if every cell did."""
-    out_of_memory = cells[cells["status"] == Status.OOM.value]
-    if len(out_of_memory) == len(cells):
-        return ""
+def _places_of_oom(out_of_memory: pd.DataFrame) -> str:
+    """Return the GPUs, batches and rules of these cells, two by name."""
     # Cells that differ in further axes, such as the rate, have one place.
     places = list(dict.fromkeys(map(cell_label, out_of_memory.to_dict("records"))))
     return ", ".join(places[:2]) + (f" and {len(places) - 2} more" if len(places) > 2 else "")
 
 
-def _has_size_of_oom(cell: Cell, cells: pd.DataFrame) -> bool:
+def _has_size_of_oom(cell: Cell, out_of_memory: pd.DataFrame) -> bool:
     """Return whether a cell with the same GPUs and batch ran out of memory: this one may be close to it."""
-    out_of_memory = cells.loc[cells["status"] == Status.OOM.value, list(_SIZE)]
-    return bool((out_of_memory == [cell.values[column] for column in _SIZE]).all(axis=1).any())
+    size = [cell.values[column] for column in _SIZE]
+    return bool((out_of_memory[list(_SIZE)] == size).all(axis=1).any())
 
 
 def _has_objective(end: SweepEnd) -> bool:

@@ -235,7 +235,7 @@ def test_what_an_action_offers_composes(action: str) -> None:
 
 def test_no_word_has_both_an_override_and_an_action() -> None:
     tables = Habits.read()
-    words = [{word for word in table if not word.startswith("~")} for table in (tables.targets, tables.actions)]
+    words = [{word for word in table if not word.startswith("~")} for table in (tables.replacements, tables.actions)]
     assert words[0].isdisjoint(words[1])
 
 
