@@ -14,7 +14,7 @@ from sweeps.lr_rule import RULES
 from sweeps.sweep import STANDARD_AXES
 from sweeps.trial import TrialSpec
 
-POINT = "trainable.branch_tokens"
+BRANCH_TOKENS = "trainable.branch_tokens"
 """The key, and usually an axis, that makes a trial a branch: the tokens after which it leaves its base."""
 
 
@@ -50,7 +50,7 @@ def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], Tr
             continue
         # What branches share must not depend on their own rule, rate or batch.
         without_rule = {axis: STANDARD_AXES[axis] for axis in ("lr_rule", "lr_multiplier") if axis in trial.axes}
-        axes = {**trial.axes, **without_rule, "global_batch_size": trial.lr.reference_batch_size, POINT: None}
+        axes = {**trial.axes, **without_rule, "global_batch_size": trial.lr.reference_batch_size, BRANCH_TOKENS: None}
         base = bases.get(repr(axes)) or bases.setdefault(repr(axes), at(axes))
         of_branch[trial.trial_id] = base.trial_id
         batches.add(trial.batch.global_batch_size)
@@ -80,23 +80,23 @@ def _errors(trial: TrialSpec, point: int) -> Iterator[str]:
     window, whole = trial.settings.get("branch_window_tokens"), budget.get("tokens")
     epoch, length = data.get("epoch_tokens"), data.get("sequence_length") or model.get("sequence_length")
     if window is None:
-        yield f"{POINT}={point} needs trainable.branch_window_tokens, the tokens that a branch trains"
-    if POINT not in trial.axes:
-        yield f"{POINT}={point} must be an axis: 'sweep.axes.\"{POINT}\"=[{point}]'"
+        yield f"{BRANCH_TOKENS}={point} needs trainable.branch_window_tokens, the tokens that a branch trains"
+    if BRANCH_TOKENS not in trial.axes:
+        yield f"{BRANCH_TOKENS}={point} must be an axis: 'sweep.axes.\"{BRANCH_TOKENS}\"=[{point}]'"
     schedule = (trial.config.get("schedule") or {}).get("name")
     if RULES[trial.lr.rule].in_training or "name" in trial.lr.optimizer or schedule == "increase_batch":
-        yield f"{POINT}={point} cannot be combined with lr_rule={trial.lr.rule} and schedule={schedule}"
+        yield f"{BRANCH_TOKENS}={point} cannot be combined with lr_rule={trial.lr.rule} and schedule={schedule}"
     if trial.axes.get("device_batch_size") is not None:
-        yield f"{POINT}={point} needs sweep.axes.global_batch_size in place of sweep.axes.device_batch_size"
+        yield f"{BRANCH_TOKENS}={point} needs sweep.axes.global_batch_size in place of sweep.axes.device_batch_size"
     # Without these numbers the divisibility below cannot be checked.
     if epoch is None or length is None or whole is None:
-        yield f"{POINT}={point} needs budget.tokens, and data.epoch_tokens, after which losses are measured"
+        yield f"{BRANCH_TOKENS}={point} needs budget.tokens, and data.epoch_tokens, after which losses are measured"
         return
-    for name, tokens in ((POINT, point), ("trainable.branch_window_tokens", window)):
+    for name, tokens in ((BRANCH_TOKENS, point), ("trainable.branch_window_tokens", window)):
         if tokens is not None and tokens % epoch:
             yield f"{name}={tokens} is not a multiple of data.epoch_tokens={epoch}, after which checkpoints are saved"
     if point + (window or 0) > whole:
-        yield f"{POINT}={point} and trainable.branch_window_tokens={window} go beyond budget.tokens={whole}"
+        yield f"{BRANCH_TOKENS}={point} and trainable.branch_window_tokens={window} go beyond budget.tokens={whole}"
     for batch in (trial.batch.global_batch_size, trial.lr.reference_batch_size):
         if epoch % (batch * length):
             yield f"data.epoch_tokens={epoch} is not a multiple of a batch of {batch} × {length} tokens"

@@ -113,7 +113,7 @@ TIME = Accuracy(rehearsed=0.03, between=0.08, beyond=0.5)
 FASTER, SLOWER = 0.7, 1.6
 """How long the host may take to launch a step in another process, at least and at most, as a multiple of the rehearsed
 time: 0.70 to 1.86 in 20 cells on H100 and H200. A 90% interval leaves out the slowest."""
-LAUNCH_BOUND = 1.1  # a step is bound by the host's launches if it takes this many times as long as the device alone
+HOST_BOUND = 1.1  # a step is bound by the host's launches if it takes this many times as long as the device alone
 MEMORY_OF_SHAPES = Accuracy(rehearsed=0.08, between=0.1, beyond=0.15)
 TIME_OF_SHAPES = Accuracy(rehearsed=0.5, between=0.5, beyond=0.8)
 COMPILED = 0.5
@@ -325,7 +325,7 @@ class MicroBatchCurve:
         bound = {
             known: figures
             for known, figures in self._figures.items()
-            if figures["step_s"] > LAUNCH_BOUND * figures["device_step_s"]
+            if figures["step_s"] > HOST_BOUND * figures["device_step_s"]
         }
         if not bound:
             return 0.0

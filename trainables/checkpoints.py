@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from trainables.shared_tensors import SharedTensors
 
-KEPT = 2  # files kept per rank: the newest, and the one before in case the newest is damaged
+GENERATIONS_KEPT = 2  # files kept per rank: the newest, and the one before in case the newest is damaged
 
 _NAME = re.compile(r"(\d{8})-rank(\d+)of(\d+)-([0-9a-f]{16})\.pt")
 
@@ -141,7 +141,7 @@ class Generations:
         for other, generation, rank, _ in self._files():
             # Rank 0 also deletes the files of ranks that there were before with more of them.
             is_own = rank == self.rank or (self.rank == 0 and rank >= self.world_size)
-            if is_own and other != path and not number - KEPT < generation < number:
+            if is_own and other != path and not number - GENERATIONS_KEPT < generation < number:
                 other.unlink(missing_ok=True)
 
     def newest(self) -> tuple[int, dict[int, bytes]] | None:

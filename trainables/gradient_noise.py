@@ -244,7 +244,9 @@ UNSEEN = (
     "gradient noise cannot be measured in a CUDA graph, with fp16's loss scaling, nor where fsdp divides gradients:"
     " noise_scale and lr_rule=adascale need trainable.cuda_graph=off, another trainable.precision, and strategy=ddp"
 )
-ALONE = "lr_rule=adascale needs several ranks or accumulation steps to measure noise; with one of each its gain stays 1"
+ONE_PASS = (
+    "lr_rule=adascale needs several ranks or accumulation steps to measure noise; with one of each its gain stays 1"
+)
 
 
 class NoiseWatch:
@@ -266,7 +268,7 @@ class NoiseWatch:
         if len(parts(context.batch)) > 1:
             self.gradients = GradientNoise(model, context.batch, rank_group)
         elif self._adapts and self._kappa > 1:
-            context.remark(ALONE)
+            context.remark(ONE_PASS)
 
     def watch(self, optimizer: torch.optim.Optimizer) -> None:
         """Measure the gradients that this optimizer is given."""

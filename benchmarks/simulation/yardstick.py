@@ -29,7 +29,7 @@ from orchestrator.statistics.margins import Difference
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.tables.critical_batch import branches
-from sweeps.branch import POINT
+from sweeps.branch import BRANCH_TOKENS
 from sweeps.layout import Gang, Layout
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -431,7 +431,12 @@ def critical_batches(spread: float, seeds: int, sims: int, generator: np.random.
         losses[1:] += spread * MARGIN * generator.standard_normal((len(BRANCHES) - 1, seeds))
         trials = pd.DataFrame(
             [
-                {POINT: 100, "status": Status.OK.value, "val_loss": losses[place, seed], "global_batch_size": batch}
+                {
+                    BRANCH_TOKENS: 100,
+                    "status": Status.OK.value,
+                    "val_loss": losses[place, seed],
+                    "global_batch_size": batch,
+                }
                 | {"lr_rule": "sqrt", "lr_multiplier": 1.0, "gpus": 1, "seed": seed}
                 | {"tokens": 100 + WINDOW, "sequence_length": 1}
                 for place, batch in enumerate(BRANCHES)

@@ -31,7 +31,7 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.store.cloud import is_uri, uri_errors
 from orchestrator.trackers.tracking import tracker_errors
 from sweeps.axes import Axes, axes_errors, flat
-from sweeps.branch import POINT
+from sweeps.branch import BRANCH_TOKENS
 from sweeps.cluster_address import cluster_address
 from sweeps.errors import ConfigError, nearest
 from sweeps.identity import axes_without_effect
@@ -180,10 +180,10 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         yield "sweep.phases chooses by report.objective, which is none: set it to time, energy or cost"
     if sweep["budget"]["cost"] is not None and config["report"]["price_per_gpu_hour"] is None:
         yield "sweep.budget.cost needs report.price_per_gpu_hour"
-    if POINT in axes or value_at(config, POINT) is not None:
+    if BRANCH_TOKENS in axes or value_at(config, BRANCH_TOKENS) is not None:
         chosen = [f"sweep.{key}={sweep[key]}" for key in ("phases", "early_stop") if sweep[key]]
         for key in [*chosen, *["mode=settle"] * (config["mode"] == "settle")]:
-            yield f"{key} cannot be combined with branches ({POINT}), which all run after their base"
+            yield f"{key} cannot be combined with branches ({BRANCH_TOKENS}), which all run after their base"
     if cluster["gpu_type"] and config["resources"]["device"] == "cpu" and "resources.device" not in axes:
         yield f"cluster.gpu_type={cluster['gpu_type']} and resources.device=cpu contradict each other: remove one"
     _, address = cluster_address(config["backend"], cluster["address"])

@@ -18,7 +18,7 @@ from typing import Any
 from sweeps.errors import ConfigError
 from sweeps.identity import ID_DIGITS, digest
 
-SHIPPED = ("orchestrator", "studies", "sweeps", "trainables")  # this project's own packages
+OWN_PACKAGES = ("orchestrator", "studies", "sweeps", "trainables")  # this project's own packages
 
 _NOT_CODE = {"data", "results", "outputs", "multirun"}
 
@@ -57,7 +57,7 @@ def import_errors(names: Iterable[str], *, installed: bool) -> Iterator[str]:
 def _errors_in_module(module: str, seen: set[Path], installed: bool) -> Iterator[str]:
     """Yield errors in this module, the packages above it, and all of the user's modules that it imports."""
     parts = module.split(".")
-    if parts[0] in sys.stdlib_module_names or parts[0] in SHIPPED:
+    if parts[0] in sys.stdlib_module_names or parts[0] in OWN_PACKAGES:
         return
     for length in range(1, len(parts) + 1):
         file = source_file(".".join(parts[:length]))

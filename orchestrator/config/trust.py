@@ -19,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.config.content_hashes import SHIPPED, is_installed, origin_of, parsed_module, source_file
+from orchestrator.config.content_hashes import OWN_PACKAGES, is_installed, origin_of, parsed_module, source_file
 from orchestrator.config.hydra_private import OWN_PLUGINS, parsed_overrides
 from orchestrator.config.overrides import folder_of, key_of
 from orchestrator.config.search_path import shipped_dirs
@@ -225,7 +225,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 def is_users_own(module: str) -> bool:
     """Return whether the module is neither in the standard library nor installed, without importing it."""
     top = module.partition(".")[0]
-    if top in sys.stdlib_module_names or top in SHIPPED:
+    if top in sys.stdlib_module_names or top in OWN_PACKAGES:
         return False
     spec = importlib.util.find_spec(top)
     origins = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []

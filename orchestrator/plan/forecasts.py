@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.settings import Settings
-from orchestrator.plan.measured import FEWER_GPUS, JOURNAL, Measured
+from orchestrator.plan.measured import FEWER_GPUS, FROM_JOURNAL, Measured
 from orchestrator.schedule.cluster import Node, ranks_that_fit
 from orchestrator.store.files import read_regular, write_whole
 from orchestrator.telemetry.cpu import this_machine
@@ -190,7 +190,7 @@ def rehearse_missing(
         if trial.device == "cuda" and has_their_gpu:
             return True
         forecast = forecasts.forecast(trial)
-        return forecast is None or forecast.step_s is None or forecast.source not in (JOURNAL, FEWER_GPUS)
+        return forecast is None or forecast.step_s is None or forecast.source not in (FROM_JOURNAL, FEWER_GPUS)
 
     lacking = [trial for trial in trials if is_rehearsed(trial)]
     if any(trial.device == "cuda" for trial in lacking) and not (has_their_gpu or shapes_of):

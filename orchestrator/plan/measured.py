@@ -15,7 +15,7 @@ from sweeps.forecast import TIME, Estimate, Forecast, Network, of_step, training
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-JOURNAL = "journal"  # the source of a forecast from trials of the same cell
+FROM_JOURNAL = "journal"  # the source of a forecast from trials of the same cell
 FEWER_GPUS = "fewer GPUs"  # the source of a forecast from trials that differ in GPUs
 
 
@@ -62,7 +62,7 @@ class Measured:
             samples_per_s=rate,
             train_s=of(metric_value(record.metrics, "train_s") for record in records),
             duration_s=of(record.wall_s for record in records),
-            source=JOURNAL,
+            source=FROM_JOURNAL,
         )
 
     def of_line(self, trial: TrialSpec, network: Network) -> Forecast | None:

@@ -271,7 +271,7 @@ SERIES = {
 }
 """The colours of lines and points, on white and on black. Two neighbours are never both dark: they touch in bars."""
 
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+MARKS = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 
 _CLIP = re.compile(r"""(id="clip|url\(#clip)(\d+)""")
 
@@ -288,7 +288,7 @@ def theme(name: str) -> dict[str, Any]:
         "background": "transparent",
         "font": "system-ui, 'DejaVu Sans', sans-serif",
         "view": {"stroke": "transparent"},
-        "range": {"category": list(SERIES[name]), "ordinal": list(SERIES[name]), "symbol": list(SHAPES)},
+        "range": {"category": list(SERIES[name]), "ordinal": list(SERIES[name]), "symbol": list(MARKS)},
         "axis": {**axis, "tickColor": _FRAME[name], "titleFontWeight": "normal", "labelLimit": 220},
         "axisY": {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end", "titleX": 0, "titleY": -10},
         "legend": {

@@ -19,7 +19,7 @@ from orchestrator.statistics.intervals import UPPER_95, Array, Moments
 from orchestrator.statistics.margins import excess
 from orchestrator.statistics.variances import moderated
 from orchestrator.text.rows import Document, Row, TextTable, figure, named
-from sweeps.branch import POINT
+from sweeps.branch import BRANCH_TOKENS
 from sweeps.status import Status
 
 CRITICAL_BATCH = "critical_batch.md"
@@ -48,19 +48,19 @@ def branches(trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric, margin: 
     are within. It is below that of the row `is_upper_end`, the first one beyond. Rows with equal values in the
     remaining axes (`group`) belong together.
     """
-    if POINT not in trials:
+    if BRANCH_TOKENS not in trials:
         return pd.DataFrame()
-    ok = trials[trials[POINT].notna() & (trials["status"] == Status.OK.value)]
+    ok = trials[trials[BRANCH_TOKENS].notna() & (trials["status"] == Status.OK.value)]
     ok = ok.assign(score=metric.score(ok)).dropna(subset="score")
-    keys = ["lr_rule", "lr_multiplier", "gpus", *(axis for axis in further_axes(cells) if axis != POINT)]
+    keys = ["lr_rule", "lr_multiplier", "gpus", *(axis for axis in further_axes(cells) if axis != BRANCH_TOKENS)]
     branched = _with_references(ok, keys, reference)
     # The branch at the reference batch has seen the same tokens in the same order, so seeds are compared in pairs.
-    pair = [*keys, POINT, "seed"]
+    pair = [*keys, BRANCH_TOKENS, "seed"]
     at_reference = branched.loc[branched[_SIDE] == reference, [*pair, "score"]]
     branched = branched.merge(at_reference, on=pair, how="left", suffixes=("", "_at_reference"))
     branched["worse_by"] = branched["score_at_reference"] - branched["score"]
     varied = [key for key in keys if branched[key].nunique(dropna=False) > 1]
-    groups = branched.groupby([*keys, POINT, _SIDE], dropna=False)
+    groups = branched.groupby([*keys, BRANCH_TOKENS, _SIDE], dropna=False)
     rows = [_row(group, keys, varied, metric) for _, group in groups]
     if not rows:
         return pd.DataFrame()
@@ -96,8 +96,8 @@ def _with_references(ok: pd.DataFrame, keys: Sequence[str], reference: int) -> p
     others = [key for key in keys if key not in rule]
     is_reference = ok[_SIDE] == reference
     plain = ok[is_reference & (ok["lr_multiplier"] == 1)]
-    plain = plain.drop_duplicates([*others, POINT, "seed"]).drop(columns=rule)
-    for_each_rule = ok[[*rule, *others, POINT]].drop_duplicates().merge(plain, on=[*others, POINT])
+    plain = plain.drop_duplicates([*others, BRANCH_TOKENS, "seed"]).drop(columns=rule)
+    for_each_rule = ok[[*rule, *others, BRANCH_TOKENS]].drop_duplicates().merge(plain, on=[*others, BRANCH_TOKENS])
     return pd.concat([ok[~is_reference], for_each_rule], ignore_index=True)
 
 
@@ -107,8 +107,8 @@ def _row(group: pd.DataFrame, keys: Sequence[str], varied: Sequence[str], metric
     return {
         **{key: first[key] for key in keys},
         "group": named(first, varied),
-        "tokens": int(first[POINT]),
-        "window_tokens": int(first["tokens"] - first[POINT]),
+        "tokens": int(first[BRANCH_TOKENS]),
+        "window_tokens": int(first["tokens"] - first[BRANCH_TOKENS]),
         _SIDE: int(first[_SIDE]),
         "batch_tokens": int(first[_SIDE] * first["sequence_length"]),
         metric.name: metric.sign * float(group["score"].mean()),

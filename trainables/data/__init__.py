@@ -17,7 +17,7 @@ from trainables.tokens import Corpus, Text, TokenError, TokenFiles
 __all__ = ["DataError", "Dataset", "load"]
 
 FileState = tuple[str, int, int]  # path, size in bytes, time of the last change in ns
-KEPT = 2  # data sets that a process keeps for its next trials
+MOST_KEPT = 2  # data sets that a process keeps for its next trials
 
 
 class DataSource(Protocol):
@@ -52,7 +52,7 @@ def load(config: Mapping[str, Any], *, device: str = "cpu") -> Dataset | Corpus:
         raise DataError(f"data {config['name']!r}: {error}") from error
 
 
-@functools.lru_cache(maxsize=KEPT)
+@functools.lru_cache(maxsize=MOST_KEPT)
 def _read(wanted: str, states: tuple[FileState, ...], device: str) -> Dataset | Corpus:
     config = json.loads(wanted)
     source = _source(wanted)

@@ -118,7 +118,7 @@ _NOT_EACH_FORWARD: dict[str, Any] = {
 Training does not read them; evaluation copies them itself.
 """
 
-SLOWER = (
+COPIES_THE_MODEL = (
     "strategy=data_parallel copies the model to every GPU in every step, and computes the loss on one of them alone:"
     " ddp is faster"
 )
@@ -139,7 +139,7 @@ def data_parallel(model: nn.Module, context: Context, exchange: Exchange) -> Str
     if model._compiled_call_impl is not None:
         raise ValueError("strategy=data_parallel cannot train a compiled model: set trainable.compile=off")
     if len(context.devices) > 1:
-        context.remark(SLOWER)
+        context.remark(COPIES_THE_MODEL)
         # Replicas run in new threads every step, and cuDNN would try all its algorithms again in each thread.
         torch.backends.cudnn.benchmark = False
     return Strategy(

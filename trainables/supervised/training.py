@@ -1,4 +1,4 @@
-"""The project's own training loop, as one rank runs it: of image classifiers, segmentation and language models.
+"""The project's own training loop, as one rank runs it: of models of images and of language.
 
 `train` is the trainable: train until the budget is spent, evaluate once on the test set, measure the speed. A trial
 consists of a workload (data and their form), a replica (model, inputs and optimizer step) and a loop that takes steps.

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from sweeps.branch import POINT, base_of, point_of, with_bases
+from sweeps.branch import BRANCH_TOKENS, base_of, point_of, with_bases
 from sweeps.errors import ConfigError
 from sweeps.sweep import Setup, Sweep, trials
 from sweeps.trial import TrialSpec
 from tests.unit.sweeps.setups import setup
 
 AXES: dict[str, list[Any]] = {
-    POINT: [1024, 2048],
+    BRANCH_TOKENS: [1024, 2048],
     "global_batch_size": [32, 64],
     "lr_rule": ["none", "sqrt"],
     "lr_multiplier": [1.0, 2.0],
@@ -21,7 +21,7 @@ AXES: dict[str, list[Any]] = {
 
 
 def setup_of(config_axes: dict[str, Any], **config: Any) -> Setup:
-    settings = {"branch_window_tokens": 1024, "branch_tokens": config_axes.get(POINT)}
+    settings = {"branch_window_tokens": 1024, "branch_tokens": config_axes.get(BRANCH_TOKENS)}
     sections: dict[str, dict[str, Any]] = {
         "data": {"epoch_tokens": 1024},
         "model": {"sequence_length": 8},
@@ -52,7 +52,9 @@ def test_branches_of_a_seed_share_one_base() -> None:
 
 
 def test_a_further_point_changes_no_id() -> None:
-    before, after = ({trial.trial_id for trial in grown(AXES | {POINT: points})} for points in ([1024], [1024, 2048]))
+    before, after = (
+        {trial.trial_id for trial in grown(AXES | {BRANCH_TOKENS: points})} for points in ([1024], [1024, 2048])
+    )
     assert before < after
 
 
@@ -62,7 +64,7 @@ def test_trials_without_branches_stay_as_they_are() -> None:
 
 
 def test_a_trial_of_the_grid_may_be_the_base() -> None:
-    trials = grown({POINT: [None, 1024], "global_batch_size": [32, 64], "seed": [0]})
+    trials = grown({BRANCH_TOKENS: [None, 1024], "global_batch_size": [32, 64], "seed": [0]})
     assert [point_of(trial) for trial in trials] == [None, None, 1024, 1024]
     assert {base_of(trial) for trial in trials[2:]} == {trials[0].trial_id}
 
@@ -72,8 +74,8 @@ def test_a_trial_of_the_grid_may_be_the_base() -> None:
     [
         ({}, {"trainable": {"branch_window_tokens": None}}, "branch_window_tokens"),
         ({}, {"trainable": {"branch_window_tokens": 1000}}, "1000"),
-        ({POINT: [1000]}, {}, "1000"),
-        ({POINT: [4096]}, {}, "4096"),
+        ({BRANCH_TOKENS: [1000]}, {}, "1000"),
+        ({BRANCH_TOKENS: [4096]}, {}, "4096"),
         ({}, {"data": {"epoch_tokens": None}}, "epoch_tokens"),
         ({}, {"budget": {"tokens": None}}, "budget.tokens"),
         ({}, {"schedule": {"name": "increase_batch"}}, "increase_batch"),
@@ -93,7 +95,7 @@ def test_branches_that_cannot_be_compared_are_refused(
 
 def test_a_fixed_point_and_a_batch_by_device_are_refused() -> None:
     of_device = trials(
-        Sweep(name="s", axes={"device_batch_size": [32], POINT: [1024]}), lambda point: setup_of(dict(point))
+        Sweep(name="s", axes={"device_batch_size": [32], BRANCH_TOKENS: [1024]}), lambda point: setup_of(dict(point))
     )
     fixed = [replace(trial, axes={"global_batch_size": 32}) for trial in of_device]
     for wrong, named in ((of_device, "device_batch_size"), (fixed, "axis")):

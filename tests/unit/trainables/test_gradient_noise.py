@@ -15,7 +15,7 @@ from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, 
 from tests.unit.trainables.supervised.test_training import EXACT, trained
 from trainables import gradient_noise, process_group
 from trainables.context import Context
-from trainables.gradient_noise import ALONE, GradientNoise, NoiseEstimate, NoiseWatch, Pace, Smoothed, pace
+from trainables.gradient_noise import ONE_PASS, GradientNoise, NoiseEstimate, NoiseWatch, Pace, Smoothed, pace
 from trainables.step import strategies
 
 DIMENSIONS = 6
@@ -124,7 +124,7 @@ def test_adascale_ranks_agree_on_their_gain(pair: Processes) -> None:
 
 def test_adascale_with_one_part_keeps_the_reference_rate() -> None:
     answer = run(adascale(shares=(64,)))
-    assert answer["note"] == ALONE and answer["metrics"]["gain"] == 1
+    assert answer["note"] == ONE_PASS and answer["metrics"]["gain"] == 1
     assert answer["metrics"]["steps"] == 80
     at_the_reference = run(adascale(shares=(16,)))  # where no rule scales anything
     assert not at_the_reference["note"] and at_the_reference["metrics"]["gain"] == 1
@@ -280,7 +280,7 @@ def test_adascale_gain_by_hand() -> None:
 @pytest.mark.parametrize(
     ("rule", "reference", "wanted", "remarks"),
     [
-        ("adascale", 32, False, [ALONE]),
+        ("adascale", 32, False, [ONE_PASS]),
         ("adascale", 64, False, []),  # at the reference batch it has nothing to gain
         ("adascale", 128, False, []),
         ("none", 16, True, []),

@@ -15,7 +15,7 @@ from orchestrator.run.rounds import Rounds, SharedTimings
 from orchestrator.schedule.cluster import Footprint, Node, Placement
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
-from sweeps.branch import POINT, base_of, point_of
+from sweeps.branch import BRANCH_TOKENS, base_of, point_of
 from sweeps.rank_exit import Cause
 from sweeps.rerun import Rerun
 from sweeps.status import Status
@@ -348,7 +348,7 @@ def branching():
         trials += [
             base,
             *(
-                replace(spec, config={"trainable": own}, axes={POINT: own["branch_tokens"]})
+                replace(spec, config={"trainable": own}, axes={BRANCH_TOKENS: own["branch_tokens"]})
                 for spec, own in zip(branches, settings, strict=True)
             ),
         ]

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.config.request import Metric
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
-from sweeps.branch import POINT
+from sweeps.branch import BRANCH_TOKENS
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
@@ -22,7 +22,7 @@ WORSE = {8: {8: 0.0, 16: 0.05, 32: 0.01}, 64: {8: 0.0, 16: -0.01, 32: 0.015, 64:
 def critical(
     worse: dict[int, dict[int, float]] = WORSE, more: Sequence[TrialRecord] = (), **other: Any
 ) -> pd.DataFrame:
-    base = record_of(1, 0, batch=8, axes={POINT: None}, metrics={"val_loss": 1.0, "tokens": 80})
+    base = record_of(1, 0, batch=8, axes={BRANCH_TOKENS: None}, metrics={"val_loss": 1.0, "tokens": 80})
     return branches(*collect([base, *records(worse, **other), *more], scaling="strong"), LOSS, 0.02, 8)
 
 
@@ -32,7 +32,7 @@ def records(worse: dict[int, dict[int, float]], lr_rule: str = "sqrt", **other: 
             1,
             seed,
             batch=batch,
-            axes={POINT: point, "global_batch_size": batch},
+            axes={BRANCH_TOKENS: point, "global_batch_size": batch},
             metrics={
                 "val_loss": 3 - point / 100 + seed + loss + seed * loss / 10,
                 "tokens": point + 8,

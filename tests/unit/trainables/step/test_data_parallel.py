@@ -17,7 +17,7 @@ def test_data_parallel_refuses_compiled_models() -> None:
         strategies.prepare(model, Context.alone(device="cuda:0", layout=Layout(strategy="data_parallel")))
 
 
-@pytest.mark.parametrize(("gpus", "remarks"), [(1, []), (2, [strategies.SLOWER])])
+@pytest.mark.parametrize(("gpus", "remarks"), [(1, []), (2, [strategies.COPIES_THE_MODEL])])
 def test_several_gpus_add_a_remark(gpus: int, remarks: list[str]) -> None:
     layout = Layout(strategy="data_parallel", replicas=gpus)
     context = Context.alone(device="cuda:0", layout=layout, gpus_per_rank=gpus)
@@ -47,4 +47,4 @@ def test_two_gpus_match_one() -> None:
 @pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # torch's own threads, without a context
 def test_trial_on_two_gpus_has_a_remark() -> None:
     answer = run(request(strategy="data_parallel", device="cuda", gpus_per_rank=2))
-    assert (answer["status"], answer["note"]) == ("ok", strategies.SLOWER)
+    assert (answer["status"], answer["note"]) == ("ok", strategies.COPIES_THE_MODEL)
