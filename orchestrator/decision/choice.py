@@ -134,7 +134,7 @@ class Choice:
         is_dearer = rows & ~_tied(hours) & ~np.isnan(hours).all()
         is_compared = not np.isnan(self.score_difference.point).all()
         is_unsure = is_compared & ~(self.p_best >= SURE)
-        # Of similar cells, pooled estimates rank the truth better than each cell's own mean, and fit P(within).
+        # Of similar cells, pooled estimates rank the truth better than each cell's own mean, and fit the probability.
         order = (self.log_objective.point, -self.pooled_difference, is_unsure, ~tied, is_dearer, ~rows)
         return int(np.lexsort(order)[0])  # the last key is the first to decide
 

@@ -191,9 +191,22 @@ def cheapest(contenders: Contenders, chosen: int) -> int | None:
     eligible = np.where(np.isnan(contenders.choice.qualified), np.nan, cost)
     if np.isnan(cost[chosen]) or cost[chosen] <= (1 + TIE) * np.nanmin(eligible):
         return None
-    # Of equal costs, that of the cell which is likeliest within the margin.
-    least = eligible <= (1 + TIE) * np.nanmin(eligible)
-    return int(np.argmax(np.where(least, np.nan_to_num(contenders.choice.p_within), -1.0)))
+    return _likeliest(contenders, eligible <= (1 + TIE) * np.nanmin(eligible))
+
+
+def best_value(contenders: Contenders) -> int | None:
+    """Return the eligible cell with the least product of time and cost, within TIE; None on CPUs, or without costs."""
+    time, cost = (contenders.totals[name].means() for name in (contenders.deciding_time, "cost"))
+    product = np.where(np.isnan(contenders.choice.qualified), np.nan, time * cost)
+    if contenders.on_cpu or np.isnan(product).all():
+        return None
+    least = product <= (1 + TIE) * np.nanmin(product)
+    return _likeliest(contenders, least)
+
+
+def _likeliest(contenders: Contenders, rows: npt.NDArray[np.bool_]) -> int:
+    """Return which of these cells, which are equally good, is the likeliest within the margin."""
+    return int(np.argmax(np.where(rows, np.nan_to_num(contenders.choice.p_within), -1.0)))
 
 
 def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:
@@ -236,14 +249,14 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
     headline, *details = [*too_few_workers(trials), *answer]
     counts, steps = tuple(gpu_counts(contenders)), gpu_steps(contenders)
     others: list[int] = []
-    safe = least_cost = second = None
+    safe = least_cost = value = second = None
     if chosen is not None:
         others = rivals(contenders, chosen)
         safe = None if contenders.choice.safe == chosen else contenders.choice.safe
-        least_cost = cheapest(contenders, chosen)
+        least_cost, value = cheapest(contenders, chosen), best_value(contenders)
         second = runner_up(contenders, chosen)
     ids: dict[int | None, str] = dict(enumerate(contenders.cells["cell_id"].astype(str)))
-    named = [ids[row] for row in (safe, least_cost, contenders.poor_reference, *others) if row is not None]
+    named = [ids[row] for row in (safe, least_cost, value, contenders.poor_reference, *others) if row is not None]
     named += [count.cell_id for count in counts if count.cell_id]
     named += [cell.cell_id for step in steps for cell in step.cells]
     cells_discussed = shortlist(contenders, [*named, *([second.values["cell_id"]] if second else [])])
@@ -283,6 +296,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
         name=contenders.names[chosen],
         safe_cell_id=ids.get(safe),
         cheapest_cell_id=ids.get(least_cost),
+        best_value_cell_id=ids.get(value),
         larger_batches=larger_batches(contenders, chosen),
         runner_up=second,
         verdict=when_sure if sure else TIED if contenders.choice.ties_with(chosen).any() else UNDECIDED,

@@ -29,7 +29,7 @@ NOTICED = 0.05
 
 
 CLEAR, SPEED_ONLY, TIED, UNDECIDED = "clear", "speed only", "tied", "undecided"
-"""The verdicts. Clear: P(near best) is SURE and nothing makes it provisional. Speed only: the same, but no
+"""The verdicts. Clear: P(is best) is SURE and nothing makes it provisional. Speed only: the same, but no
 cell has the metric, so nothing is known of what the choice costs in accuracy. Tied: an eligible cell is as likely to be
 the best, or not separable. Undecided: all else, such as one seed per cell, or no cell to recommend."""
 
@@ -233,6 +233,9 @@ class Recommendation:
     """From the next larger global batch to the largest one; empty if accuracies are not compared."""
     cheapest_cell_id: str | None = None
     """The eligible cell that costs the least, if it costs less than the chosen one by more than `choice.TIE`."""
+    best_value_cell_id: str | None = None
+    """The eligible cell with the least product of time and cost, so that no other one gains more than it costs; None on
+    CPUs."""
     runner_up: Remark | None = None
     """How the eligible cell that comes after the chosen one compares with it; None if there is none."""
     headline: Remark
@@ -270,7 +273,7 @@ class Recommendation:
     shortlist: tuple[Cell, ...] = ()
     """The cells it discusses, the chosen one first."""
     probabilities: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """P(within margin) and P(near best) of each cell that can be chosen, by `cell_id`."""
+    """The probabilities that accuracy holds and that it is best, of each cell that can be chosen, by `cell_id`."""
 
     def cell(self, cell_id: str | None) -> Cell | None:
         """Return the discussed cell with this id; None if there is none."""

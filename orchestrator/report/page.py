@@ -29,7 +29,7 @@ from orchestrator.report.plot import Plot, is_on_cpu, script, theme
 from orchestrator.report.speedup_plots import largest
 from orchestrator.store.files import finite, write_whole
 from orchestrator.store.results import Problem
-from orchestrator.tables.candidates import P_BEST, Candidates
+from orchestrator.tables.candidates import IS_BEST, Candidates
 from orchestrator.tables.critical_batch import CRITICAL_BATCH
 from orchestrator.tables.not_counted import not_counted
 from orchestrator.tables.recommendation import cost_of_settling, in_sentences
@@ -95,7 +95,8 @@ def rendered(end: SweepEnd, samples: Sequence[curve_plots.TelemetrySamples] = ()
         text=in_sentences(recommendation),
         settling=cost_of_settling(recommendation, end.trials) if recommendation.commands else "",
         candidates=Candidates.of(recommendation),
-        p_best=P_BEST,
+        tied=Candidates.tied(recommendation),
+        is_best=IS_BEST,
         tie=f"{numbers.percent(TIE)}%",
         largest_loss=largest(cells, recommendation),
         filters=filters(cells),

@@ -14,7 +14,7 @@ from orchestrator.config.request import Metric
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.cell_plots import role_of
 from orchestrator.report.plot import MOST_OPTIONS, filter_value, label_of, word
-from orchestrator.tables.candidates import P_BEST
+from orchestrator.tables.candidates import IS_BEST
 from orchestrator.tables.sentences import probability
 from orchestrator.tables.speedup import efficiency_text, speedup_text
 from orchestrator.text import numbers
@@ -132,8 +132,8 @@ _OF_CELLS: Columns = {
     "role": lambda row: str(row["role"]),
     "time [s]": _timed("time_s"),
     "val. accuracy": _measured("val_accuracy", _three),
-    "P(within margin)": _chance("p_within"),
-    P_BEST: _chance("p_best"),
+    "metric holds": _chance("p_within"),
+    IS_BEST: _chance("p_best"),
     "speed-up": speedup_text,
     "efficiency": efficiency_text,
     "status": status,

@@ -14,26 +14,19 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.decision.choice import LOSS_QUANTILE, SAFE, TIE
+from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import (
     CLEAR,
     NO_OBJECTIVE,
     SPEED_ONLY,
     TIED,
-    UNDECIDED,
     Cell,
     GpuCount,
     Recommendation,
 )
 from orchestrator.store.files import finite
-from orchestrator.tables.candidates import (
-    MATERIAL,
-    Candidates,
-    answers,
-    by_batch,
-    equal_rivals,
-    ratio_with_start_up,
-)
+from orchestrator.tables.answers import answers, by_batch, ratio_with_start_up
+from orchestrator.tables.candidates import MATERIAL, RUN_TODAY, Candidates, calls, equal_rivals
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.numbers import counted, suited
@@ -45,9 +38,6 @@ _UNSETTLED = ("indistinguishable", "near_margin")
 
 _NOT_CLEAR = "Not CLEAR"
 """The label of the reasons why a recommendation is provisional."""
-
-_SHORT_NAME = 20
-"""The most characters of a name beside the command, which should take one line more."""
 
 RUNNER_UP = "Runner-up"
 """The label of how the next eligible cell compares."""
@@ -66,13 +56,13 @@ class RecommendationText:
     lead: str
     """The recommendation in one sentence."""
     details: Sequence[str]
-    """Sentences that belong to the lead; the first may be on a rival that is as likely to be the best."""
+    """Sentences that belong to the lead."""
+    picked: str
+    """Why the choice was picked among rivals that are as likely to be the best; empty without any."""
     answers: Labelled
-    """Whether more GPUs are worth it, whether larger batches are safe, what it costs, and the runner-up."""
+    """Whether more GPUs are worth it, whether larger batches are safe, and the runner-up."""
     facts: Labelled
     """What the choice holds for, and why it is provisional."""
-    settles: str
-    """Which cells the command that settles the verdict compares: `choice, baseline, 3 rivals`; empty without one."""
     next: str
     """What to do next, if no command makes the choice more certain; empty without a choice."""
     caveats: Sequence[str]
@@ -87,11 +77,11 @@ class RecommendationText:
     def sentence(self) -> str:
         """The lead, the details and the caveats."""
         caveats = [f"{label}: {text}." for label, text in self.facts if label == _NOT_CLEAR]
-        return " ".join([self.lead, *self.details, *caveats])
+        return " ".join(filter(None, [self.lead, *self.details, self.picked, *caveats]))
 
 
 def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> str:
-    """Return what the command that settles the verdict takes: `+30 trials, 60 s, 0.15 EUR`, or GPU-hours."""
+    """Return what the command that settles the verdict takes: `+4 seeds, 26 timings again: 60 s, 0.15 EUR`."""
     sizes = ["wall_s", "gpus_held"]
     # Disturbed timings and stragglers are repeated by mode=settle, too.
     again = trials.loc[trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value]), sizes]
@@ -104,31 +94,34 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
         # Trials that do not need all GPUs run side by side.
         took_s = max(added["wall_s"].max(), gpu_s / trials["gpus_held"].max())
     took = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
-    count = f"+{len(added)} trial{'s' if len(added) != 1 else ''}"
-    parts = [count, took if took_s < 90 * 60 else f"{took_s / 3600:.1f} h"]
+    seeds, timings = counted(len(wanted), "seed", "seeds"), counted(len(again), "timing", "timings")
+    what = ", ".join([f"+{seeds}"] * bool(wanted) + [f"{timings} again"] * (len(again) > 0))
+    parts = [took if took_s < 90 * 60 else f"{took_s / 3600:.1f} h"]
     report = recommendation.terms.report
     if not recommendation.on_cpu and report.price_per_gpu_hour is None:
         parts.append(suited("GPU-hours", hours).text(hours))
     elif not recommendation.on_cpu:
         cost = cost_of(hours, report.price_per_gpu_hour)
         parts.append(suited(report.unit_of_cost, cost).text(cost))
-    return ", ".join(parts)
+    return f"{what}: {', '.join(parts)}"
 
 
 def in_sentences(recommendation: Recommendation) -> RecommendationText:
     """Return the recommendation in plain sentences."""
     no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
-    beside = _beside(recommendation)
+    picked = _picked(recommendation)
     caveats = [sentence(remark) for remark in recommendation.caveats]
-    safe_choice = _safe_choice(recommendation)
-    is_open = recommendation.verdict == UNDECIDED or bool(safe_choice)
-    lead_values = {"is_open": is_open, "with_start_up": _with_start_up(recommendation)}
+    lead_values = {
+        "call": calls(recommendation).get(recommendation.cell_id),
+        "safe": _run_today(recommendation),
+        "with_start_up": _with_start_up(recommendation),
+    }
     lead, *details = [
         filled(remark.code, {**remark.values, **lead_values})
         for remark in (recommendation.headline, *recommendation.details)
     ]
-    # A sentence on a rival that may be the best has told of the runner-up.
-    runner_up = sentence(recommendation.runner_up) if not beside else ""
+    # A sentence on rivals that may be the best has told of the runner-up.
+    runner_up = sentence(recommendation.runner_up) if not picked else ""
     facts = []
     if recommendation.tokens:
         length = f"trainings of about {recommendation.tokens:,.0f} tokens; longer ones allow larger batches"
@@ -140,30 +133,16 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         title="In short" if recommendation.terms.report.objective == NO_OBJECTIVE else "Recommendation",
         verdict=recommendation.verdict.upper(),
         lead=lead,
-        details=[*beside, *safe_choice, *details],
+        details=details,
+        picked=picked,
         answers=[*answers(recommendation), *([(RUNNER_UP, runner_up)] if runner_up else ())],
         facts=facts,
-        settles=_settles(recommendation) if recommendation.commands else "",
         next="" if recommendation.commands else _next(recommendation),
         caveats=caveats,
         behind="" if no_choice else filled("behind", recommendation),
         reasons=[sentence(remark) for remark in recommendation.reasons],
         sensitivity=[sentence(remark) for remark in recommendation.sensitivity],
     )
-
-
-def _settles(recommendation: Recommendation) -> str:
-    """Return which cells get further seeds; without any, timings are repeated."""
-    ids = [more.cell_id for more in recommendation.more_seeds]
-    chosen, baseline = recommendation.cell_id, recommendation.baseline_cell_id
-    rivals = [more.name for more in recommendation.more_seeds if more.cell_id not in (chosen, baseline)]
-    others = ["baseline"] if baseline in ids and baseline != chosen else []
-    if rivals:
-        is_named = len(rivals) == 1 and len(rivals[0]) <= _SHORT_NAME
-        others.append(rivals[0] if is_named else counted(len(rivals), "rival", "rivals"))
-    if others:
-        return ", ".join(["choice", *others])
-    return "more seeds of the choice" if ids else "timings again"
 
 
 def _with_start_up(recommendation: Recommendation) -> float:
@@ -181,28 +160,29 @@ def _with_start_up(recommendation: Recommendation) -> float:
     return whole if is_material else math.nan
 
 
-def _safe_choice(recommendation: Recommendation) -> list[str]:
-    """Return a sentence on the cell that surely keeps its accuracy, if the choice may not keep it."""
+def _run_today(recommendation: Recommendation) -> dict[str, Any] | None:
+    """Return the cell to run while the choice may lose accuracy; None without one."""
     safe = recommendation.cell(recommendation.safe_cell_id)
-    if safe is None or recommendation.p_within_margin >= SAFE:
-        return []
-    return [filled("safe_choice", {"is_baseline": safe == recommendation.baseline, "name": safe.name})]
+    if safe is None or calls(recommendation).get(safe.cell_id) != RUN_TODAY:
+        return None
+    device = "cpu" if recommendation.on_cpu else ""
+    return {
+        "name": safe.name,
+        "cell": {**safe.values, "device": device},
+        "gain": safe.figures.get("speedup"),
+        "is_baseline": safe == recommendation.baseline,
+    }
 
 
-def _beside(recommendation: Recommendation) -> list[str]:
-    """Return a sentence on the eligible rivals that are as likely to be the best as the chosen cell, or more likely."""
-    rivals, tie = equal_rivals(recommendation), recommendation.verdict == TIED
+def _picked(recommendation: Recommendation) -> str:
+    """Return why the choice was picked among eligible rivals that are as likely to be the best, or more likely."""
     # A rival without a reason is not in the shortlist, so a sentence would have nothing to say about it.
-    reasons = {cell.cell_id: cell.why_not for cell in recommendation.shortlist if cell.why_not}
-    # Two names at most: labels have commas, and the table has a row for each of the likeliest rivals.
-    named = [rival for rival in rivals if rival.cell_id in reasons][: 2 if tie and len(rivals) == 2 else 1]
-    if not named:
-        return []
-    shown = [{"name": rival.name, "p_best": rival.p_best, "why": reasons[rival.cell_id]} for rival in named]
-    values = {"tied": tie, "rivals": shown, "more": len(rivals) - len(named), "p_chosen": recommendation.p_best}
-    # What decided between cells that tie by the objective.
-    tie_break = next((remark.values for remark in recommendation.reasons if remark.code in ("ties", "all_tie")), {})
-    return [filled("beside", {"by": tie_break.get("by"), "metric": recommendation.terms.metric, **values})]
+    rivals = [rival for rival in equal_rivals(recommendation) if rival.why_not]
+    if not rivals:
+        return ""
+    reasons = dict.fromkeys(filled("short_of_choice", rival.why_not) for rival in rivals)
+    names = [rival.name for rival in rivals]
+    return filled("picked", {"names": names, "reasons": [*reasons], "tied": recommendation.verdict == TIED})
 
 
 def _next(recommendation: Recommendation) -> str:
@@ -221,8 +201,8 @@ def _next(recommendation: Recommendation) -> str:
 def recommendation_markdown(recommendation: Recommendation, sweep: str) -> str:
     """Return the recommendation as Markdown, the first of the tables."""
     text = in_sentences(recommendation)
-    candidates = Candidates.of(recommendation)
-    return str(template().document(text, candidates, recommendation.commands, sweep)).rstrip("\n") + "\n"
+    tables = Candidates.of(recommendation), Candidates.tied(recommendation)
+    return str(template().document(text, *tables, recommendation.commands, sweep)).rstrip("\n") + "\n"
 
 
 VERSION = 3

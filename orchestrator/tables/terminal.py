@@ -6,19 +6,20 @@ colour alone, and rich omits colours if NO_COLOR is set. Lines wrap, and nothing
 
 from __future__ import annotations
 
-import functools
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import product, zip_longest
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from orchestrator.analysis.validity import is_valid
-from orchestrator.decision.recommendation import CLEAR
+from orchestrator.decision.recommendation import CLEAR, Recommendation
 from orchestrator.store.results import Problem
-from orchestrator.tables.candidates import Candidates, Column
+from orchestrator.tables.candidates import Candidates
 from orchestrator.tables.not_counted import details_of_not_counted, not_counted
 from orchestrator.tables.recommendation import RUNNER_UP, RecommendationText, cost_of_settling, in_sentences
 from orchestrator.tables.sweep_end import SweepEnd
@@ -31,14 +32,17 @@ MOST_LINES = 20
 _UNLIMITED = 10_000
 """The width of a log, whose reader wraps the lines."""
 
-_INDENT = 15
+_INDENT = 14
 """Width of the labels before the lines below the table."""
 
-_LEAST_LABEL = 16
-"""The fewest characters for the cells' labels."""
+_LEAST_ROOM = 16
+"""The fewest characters on a line of a name."""
 
-_BEFORE_RANK = 3, 36
-"""Columns of this rank or a higher one leave that much room for labels, where labels need it."""
+_MOST_COLUMNS = 6
+"""The most candidates, of which a narrow terminal has fewer."""
+
+_MINOR = 4
+"""Figures and facts of this rank or a higher one answer no usual question."""
 
 _STYLES = {CLEAR: "bold green"}
 """By verdict; others are yellow."""
@@ -61,36 +65,33 @@ def show_problems(problems: Iterable[Problem], console: Console) -> None:
 
 
 def lines_of(end: SweepEnd, width: int) -> list[Text]:
-    """Return the lines; with fewer candidates and fewer facts if there would be more than MOST_LINES."""
+    """Return the lines; figures and facts are left out, the least valuable first, if there is no room for them."""
     text = in_sentences(end.recommendation)
-    facts = _facts(end, text)
-    essential, answers = (sum(rank <= limit for rank, *_ in facts) for limit in (1, 2))
-    # Five rows are worth more than facts that answer no usual question, and answers more than the other rows. Four rows
-    # are worth more than the runner-up: the chosen cell, the baseline, the safe one, and one with more GPUs.
-    all_rows = [
-        (rows, count, has_space)
-        for count in range(len(facts), answers - 1, -1)
-        for rows in range(8, 4, -1)
-        for has_space in (True, False)
-    ]
-    few_rows = [(rows, count, False) for rows in (4, 3) for count in (answers, essential)]
-    fewer_facts = [(2, count, False) for count in range(answers, -1, -1)]
-    # All of them have these lines, and many have the same table.
+    table = _table(end.recommendation, width)
+    facts = [(rank, _labelled(label, fact, width)) for rank, label, fact in _facts(end, text)]
     before = [*_wrapped(_heading(end), width, style="dim"), *_headline(text, width)]
     next_step = _next(end, text, width)
     last = _last(text, str(end.folder.page if end.has_page else end.folder.tables))
-    table = functools.cache(lambda rows: _table(Candidates.of(end.recommendation, rows), width))
-    lines: list[Text] = []
-    for rows, count, has_space in [*all_rows, *few_rows, *fewer_facts, (0, 0, False)]:
-        lines = [
-            *before,
-            *_block(table(rows), has_space=has_space),
-            *_block([*_most_valuable(facts, count, width), *next_step], has_space=has_space),
-            last,
-        ]
-        if sum(max(1, math.ceil(line.cell_len / width)) for line in lines) <= MOST_LINES:
-            break
-    return lines
+    room = MOST_LINES - _height([*before, *next_step, last], width)
+    blocks = [*table, *facts]
+    kept: set[int] = set()
+    for place, (rank, lines) in sorted(enumerate(blocks), key=lambda numbered: numbered[1][0]):
+        # The least valuable ones leave room for two empty lines. No figure stands without the names of the cells.
+        least = 2 if rank >= _MINOR else 0
+        if _height(lines, width) <= room - least and (place == 0 or place >= len(table) or 0 in kept):
+            kept.add(place)
+            room -= _height(lines, width)
+    figures, known = (
+        [line for place in places if place in kept for line in blocks[place][1]]
+        for places in (range(len(table)), range(len(table), len(blocks)))
+    )
+    has_space = room >= 2
+    return [*before, *_block(figures, has_space=has_space), *_block([*known, *next_step], has_space=has_space), last]
+
+
+def _height(lines: Sequence[Text], width: int) -> int:
+    """Return how many rows of the terminal these lines take."""
+    return sum(max(1, math.ceil(line.cell_len / width)) for line in lines)
 
 
 def _block(lines: Sequence[Text], *, has_space: bool) -> list[Text]:
@@ -113,7 +114,7 @@ def _headline(text: RecommendationText, width: int) -> list[Text]:
     """Return the recommendation as one paragraph: its first sentence is bold, and its details follow."""
     badge, indent = f" {text.verdict}  " if text.verdict else " ", " "
     # The verdict is part of the text that is wrapped, and then gets another style.
-    paragraph = " ".join([f"{'_' * len(badge)}{text.lead}", *text.details])
+    paragraph = " ".join(filter(None, [f"{'_' * len(badge)}{text.lead}", *text.details, text.picked]))
     first, *others = _wrapped(paragraph, width - len(indent))
     lines = [Text.assemble((badge, _style(text)), (first.plain[len(badge) :], "bold"))]
     bold = len(badge) + len(text.lead) - len(first)
@@ -131,74 +132,65 @@ def _wrapped(text: str, room: int, style: str = "") -> list[Text]:
     """Return the text on as many lines as it needs, without control sequences."""
     # On one line first: a line feed within a message would break the indentation.
     plain = one_line(text, most=len(text) + 1)
-    lines = textwrap.wrap(plain, max(_LEAST_LABEL, room), break_on_hyphens=False)
+    lines = textwrap.wrap(plain, max(1, room), break_on_hyphens=False)
     return [Text(line, style) for line in lines or [""]]
 
 
-def _table(candidates: Candidates | None, width: int) -> list[Text]:
-    """Return the table with as many columns as fit; long labels are wrapped."""
+def _table(recommendation: Recommendation, width: int) -> list[tuple[int, list[Text]]]:
+    """Return the names and the lines of the table, each with its rank, with as many candidates as fit."""
+    candidates = Candidates.of(recommendation, _MOST_COLUMNS)
     if candidates is None:
         return []
-    room = width - len("   ")
-    columns, is_divided = _fitting(candidates, room)
-    widths = [_column_width(column, divided=is_divided) for column in columns]
-    label_width = max(_LEAST_LABEL, room - sum(2 + column_width for column_width in widths))
-    label_width = min(label_width, max(map(cell_len, [candidates.heading, *candidates.labels])))
-    heads = [[line.plain for line in _wrapped(candidates.heading, label_width)]]
-    heads += [_title(column, divided=is_divided) for column in columns]
-    lines: list[Text] = []
-    # Titles of fewer lines stand on the last ones.
-    for left in reversed(range(max(map(len, heads)))):
-        row = [head[-1 - left] if left < len(head) else "" for head in heads]
-        lines += _row(row, widths, label_width, " ", "dim")
-    for place, label in enumerate(candidates.labels):
-        is_chosen = place == candidates.chosen
-        row = [label, *(column.texts[place] for column in columns)]
-        lines += _row(row, widths, label_width, ">" if is_chosen else " ", "bold" if is_chosen else "")
-    return lines
+    rows: list[list[str]] = []
+    widths: list[int] = []
+    longest = max(map(len, candidates.names))
+    # From half of the longest name, because a stranger's may have 100,000 characters.
+    rooms = range(max(_LEAST_ROOM, longest // 2), longest + 1)
+    two_lines = next((room for room in rooms if all(len(_divided(name, room)) <= 2 for name in candidates.names)), 0)
+    # A column is worth more than notes, and than names and roles on one line.
+    for count, has_notes, room in product(range(len(candidates.cells), 0, -1), (True, False), (width, 24, 16, 11)):
+        if count < len(candidates.cells):
+            candidates = Candidates.of(recommendation, count) or candidates
+        titles = [f"{line.title} ({line.note})" if line.note and has_notes else line.title for line in candidates.lines]
+        figures = zip(titles, (line.texts for line in candidates.lines), strict=True)
+        rows = [
+            *_heads(candidates, room, max(two_lines, room)),
+            *([*map(one_line, (title, *texts))] for title, texts in figures),
+        ]
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        if len(" ") + sum(widths) + len("  ") * count <= width:
+            break
+    lines = [_row(row, widths, candidates.n_called) for row in rows]
+    ranks = [line.rank for line in candidates.lines]
+    head, others = lines[: -len(ranks)], lines[-len(ranks) :]
+    return [(0, head), *((rank, [line]) for rank, line in zip(ranks, others, strict=True))]
 
 
-def _row(row: Sequence[str], widths: Sequence[int], label_width: int, mark: str, style: str) -> list[Text]:
-    """Return the lines of a row: its label may need several."""
-    label, *values = row
-    first, *others = _wrapped(label, label_width)
-    text = "".join(f"  {one_line(value):>{width}}" for value, width in zip(values, widths, strict=True))
-    line = f" {mark} {set_cell_size(first.plain, label_width)}{text}".rstrip()
-    return [Text(line, style), *(Text(f"   {other.plain}", style) for other in others)]
+def _heads(candidates: Candidates, of_roles: int, of_names: int) -> list[list[str]]:
+    """Return the rows of roles and names, which have lines of at most this many characters."""
+    roles = [_divided(role, of_roles) for role in candidates.roles]
+    names = [_divided(name, of_names) for name in candidates.names]
+    height = max(map(len, roles))
+    # A short role stands on the last row, and a short name on the first.
+    above = zip(*([""] * (height - len(role)) + role for role in roles), strict=True)
+    below = zip_longest(*names, fillvalue="")
+    rows = [["", *row] for row in above if any(row)]
+    return rows + [["" if place else candidates.heading, *row] for place, row in enumerate(below)]
 
 
-def _fitting(candidates: Candidates, room: int) -> tuple[list[Column], bool]:
-    """Return the columns that fit beside labels on two lines, and whether their titles take a line for each word."""
-    columns: list[Column] = list(candidates.columns)
-    longest = max(map(cell_len, candidates.labels))
-    # From half of the longest label, because a stranger's may have 100,000 characters.
-    widths = range(max(_LEAST_LABEL, longest // 2), longest + 1)
-    fitting = (width for width in widths if all(len(_wrapped(label, width)) <= 2 for label in candidates.labels))
-    # Characters without a width take more places than cells.
-    two_lines = next(fitting, max(_LEAST_LABEL, longest))
-    rank, wide = _BEFORE_RANK
-    for most in sorted({column.rank for column in columns}, reverse=True):
-        columns = [column for column in columns if column.rank <= most]
-        least = max(two_lines, min(longest, wide)) if most >= rank else two_lines
-        # A second line of titles takes less room than second lines of several labels.
-        for label_room, is_divided in ((longest, False), (longest, True), (least, False), (least, True)):
-            if label_room + sum(2 + _column_width(column, divided=is_divided) for column in columns) <= room:
-                return columns, is_divided
-    return columns, True
+@cache
+def _divided(text: str, room: int) -> list[str]:
+    return [line.plain for line in _wrapped(text, room)]
 
 
-def _column_width(column: Column, *, divided: bool) -> int:
-    return max(map(cell_len, [*_title(column, divided=divided), *column.texts]))
-
-
-def _title(column: Column, *, divided: bool) -> list[str]:
-    """Return the lines of a title: one, or two that are as short as its words allow."""
-    if not divided:
-        return [column.title]
-    widths = range(max(map(len, column.title.split())), len(column.title) + 1)
-    return next(
-        lines for width in widths if len(lines := textwrap.wrap(column.title, width, break_on_hyphens=False)) <= 2
-    )
+def _row(row: Sequence[str], widths: Sequence[int], n_bold: int) -> Text:
+    """Return a row of the table as a line, its label dim and the first columns bold."""
+    label, *values = (set_cell_size(text, width) for text, width in zip(row, widths, strict=True))
+    line = Text.assemble((f" {label}", "dim"))
+    for place, value in enumerate(values):
+        line.append(f"  {value}", "bold" if place < n_bold else "")
+    line.rstrip()
+    return line
 
 
 def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]]:
@@ -209,18 +201,12 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
     problems += [document.line for document in end.documents.values() if document.line]
     return [
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
-        *((2 if label == RUNNER_UP else 1, label, answer) for label, answer in text.answers),
-        *((min(place, 1) * 3, label, doubt) for place, (label, doubt) in enumerate(text.facts)),
-        *([(1, "Trials", trials)] if trials else []),
-        *((3, label, detail) for label, detail in details),
-        *((min(place, 1) * 4, label, problem) for place, (label, problem) in enumerate(problems)),
+        *((4 if label == RUNNER_UP else 1, label, answer) for label, answer in text.answers),
+        *((min(place, 1) * 5, label, doubt) for place, (label, doubt) in enumerate(text.facts)),
+        *([(2, "Trials", trials)] if trials else []),
+        *((4, label, detail) for label, detail in details),
+        *((min(place, 1) * 6, label, problem) for place, (label, problem) in enumerate(problems)),
     ]
-
-
-def _most_valuable(facts: Sequence[tuple[int, str, str]], count: int, width: int) -> list[Text]:
-    """Return the lines of the facts of the lowest ranks, in their order; the report has all of them."""
-    kept = sorted(facts, key=lambda fact: fact[0])[:count]
-    return [line for fact in facts if fact in kept for line in _labelled(*fact[1:], width)]
 
 
 def _labelled(label: str, text: str, width: int) -> list[Text]:
@@ -236,7 +222,7 @@ def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     """Return what to do next: if a command settles the verdict, on one line, so that it can be copied."""
     if not end.recommendation.commands:
         return _labelled("Next", text.next, width) if text.next else []
-    settling = f"({text.settles}: {cost_of_settling(end.recommendation, end.trials)})"
+    settling = f"({cost_of_settling(end.recommendation, end.trials)})"
     # The command is never cut, so that it can be copied.
     command = one_line(end.recommendation.commands[0], most=2000)
     line = Text.assemble(_label("Next"), command)

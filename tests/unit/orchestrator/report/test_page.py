@@ -167,9 +167,9 @@ def test_candidates_are_marked_and_long_lists_are_cut() -> None:
     recommendation = replace(decide(trials, cells, Terms()), verdict=TIED, more_seeds=seeds)
     text = rendered(demo.end(trials, cells, recommendation))
     assert '<span class="verdict tied">TIED</span>' in text
-    table = text.partition('<table id="candidates">')[2].partition("</table>")[0]
-    (chosen,) = [row for row in table.split("<tr")[2:] if row.startswith(' class="chosen"')]
-    assert f"▶ {recommendation.name}" in chosen and chosen.count('<svg class="bar"') == 1
+    table = text.partition('<table class="comparison" id="candidates">')[2].partition("</table>")[0]
+    (chosen,) = [head for head in table.split("<th")[1:] if head.startswith(' scope="col" class="called"')]
+    assert recommendation.name in chosen and table.count('<svg class="bar"') == 1
     assert text.count("<li>more-") == MOST_CHOICES
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.report.cell_plots import with_times
 from orchestrator.report.page_tables import cell_table, numeric
-from orchestrator.tables.candidates import P_BEST
+from orchestrator.tables.candidates import IS_BEST
 from tests.unit.orchestrator.decision.deciding import decided_with_frames, swayed
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
@@ -16,11 +16,11 @@ def test_cells_have_their_probabilities_and_are_shown_by_time() -> None:
     table = cell_table(with_times(cells, trials), recommendation)
     titles = [title for title, _ in table["columns"]]
     rows = {row[0]: dict(zip(titles, row, strict=True)) for row in table["rows"]}
-    assert titles[table["by"]] == "time [s]" and dict(table["columns"])[P_BEST]
+    assert titles[table["by"]] == "time [s]" and dict(table["columns"])[IS_BEST]
     assert recommendation.chosen is not None and recommendation.baseline is not None
     assert rows[recommendation.name]["role"] == "chosen" and rows[recommendation.baseline.name]["role"] == "baseline"
-    assert rows[recommendation.name][P_BEST] == f"{recommendation.p_best:.0%}"
-    assert rows[recommendation.baseline.name]["P(within margin)"] == "≥99%"
+    assert rows[recommendation.name][IS_BEST] == f"{recommendation.p_best:.0%}"
+    assert rows[recommendation.baseline.name]["metric holds"] == "≥99%"
 
 
 def test_invalid_timings_have_daggers_and_baselines_no_efficiency() -> None:

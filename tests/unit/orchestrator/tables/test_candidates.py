@@ -20,7 +20,8 @@ from orchestrator.decision.recommendation import (
     remark,
 )
 from orchestrator.store.record import TrialRecord
-from orchestrator.tables.candidates import Candidates, answers
+from orchestrator.tables.answers import answers, by_batch
+from orchestrator.tables.candidates import BEST_SO_FAR, MAY_BECOME, RUN_TODAY, SAFER, USE, Candidates, calls
 from orchestrator.tables.recommendation import in_sentences
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, decided, measured, swayed
@@ -48,43 +49,92 @@ def recommendation() -> Recommendation:
 
 def texts(candidates: Candidates | None) -> dict[str, list[str]]:
     assert candidates is not None
-    return {column.name: list(column.texts) for column in candidates.columns}
+    return {line.name: list(line.texts) for line in candidates.lines}
+
+
+def labels(candidates: Candidates | None) -> list[tuple[str, str]]:
+    assert candidates is not None
+    return list(zip(candidates.names, candidates.roles, strict=True))
 
 
 def test_candidates_are_sorted_by_time_and_have_their_roles(recommendation: Recommendation) -> None:
     candidates = Candidates.of(recommendation)
-    assert candidates is not None and candidates.chosen == 0
-    roles = dict(zip([cell.name for cell in candidates.cells], candidates.roles, strict=True))
-    assert list(roles.items()) == [("2×64 none", ""), ("1×64 none", "cheapest"), ("1×32 none", "baseline")]
-    assert f"**{recommendation.name}**" in candidates.markdown()[1]
+    assert labels(candidates) == [
+        ("2×64 none", "run today, best value"),
+        ("1×64 none", "cheapest"),
+        ("1×32 none", "baseline"),
+    ]
+    assert candidates is not None and candidates.n_called == 1
+    assert candidates.setups == ["2 GPUs, batch 64 each", "1 GPU, batch 64", "1 GPU, batch 32"]
+    assert f"**{recommendation.name}** (run today, best value)" in candidates.markdown()[1]
 
 
 def test_the_speed_up_is_divided_into_gpus_and_batch(recommendation: Recommendation) -> None:
-    columns = texts(Candidates.of(recommendation))
-    assert columns["time"] == ["17.5", "33.3", "60.0"]
-    assert columns["speedup"] == ["3.42×", "1.80×", "1.00×"]
-    assert columns["of_gpus"] == ["1.90×", "1.00×", "1.00×"]
-    assert columns["of_batch"] == ["1.80×", "1.80×", "1.00×"]
-    assert columns["cost"] == ["0.0351", "0.0333", "0.0600"]
+    lines = texts(Candidates.of(recommendation))
+    assert lines["time"] == ["17.5", "33.3", "60.0"]
+    assert lines["speedup"] == ["3.42×", "1.80×", "1.00×"]
+    assert lines["factors"] == ["1.90 × 1.80", "1.00 × 1.80", "1.00 × 1.00"]
+    assert lines["cost"] == ["0.0351", "0.0333", "0.0600"]
     alone = [record for record in records() if record.device_batch_size == 32]
-    assert "of_gpus" not in texts(Candidates.of(decided(alone)))
+    assert "factors" not in texts(Candidates.of(decided(alone)))
 
 
 def test_bars_of_accuracy_end_at_three_margins(recommendation: Recommendation) -> None:
     candidates = Candidates.of(recommendation)
     assert candidates is not None
-    (column,) = [column for column in candidates.columns if column.name == "difference"]
-    assert column.texts == ["-0.005", "+0.000", "-"]
-    places = [bar.value for bar in column.bars]
+    (line,) = [line for line in candidates.lines if line.name == "difference"]
+    assert line.texts == ["-0.005", "+0.000", "-"]
+    places = [bar.value for bar in line.bars]
     assert places == pytest.approx([0.5 - 0.005 / 0.06, 0.5, 0.5])
 
 
+def test_the_time_tells_its_interval_and_valid_timings_on_demand(recommendation: Recommendation) -> None:
+    candidates = Candidates.of(recommendation)
+    assert candidates is not None
+    (line,) = [line for line in candidates.lines if line.name == "time"]
+    assert all(hint.endswith("3 of 3") and "95%" in hint for hint in line.hints)
+
+
 def test_the_chosen_cell_and_the_baseline_stay_in_a_short_table(recommendation: Recommendation) -> None:
-    candidates = Candidates.of(recommendation, most=2)
-    assert candidates is not None and candidates.labels == ["2×64 none", "1×32 none (baseline)"]
+    assert labels(Candidates.of(recommendation, most=2)) == [
+        ("2×64 none", "run today, best value"),
+        ("1×32 none", "baseline"),
+    ]
     missing = Candidates.of(replace(recommendation, cell_id=None), most=1)
-    assert missing is not None and missing.labels == ["1×32 none (baseline)"] and missing.chosen is None
+    assert labels(missing) == [("1×32 none", "baseline")] and missing is not None and missing.n_called == 0
     assert Candidates.of(replace(recommendation, shortlist=())) is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "p_within", "has_safe", "expected"),
+    [
+        (CLEAR, 0.97, True, {"2-64-none": USE}),
+        (CLEAR, 0.93, True, {"2-64-none": USE, "1-32-none": SAFER}),
+        (TIED, 0.97, False, {"2-64-none": USE}),
+        (TIED, 0.93, True, {"1-32-none": RUN_TODAY, "2-64-none": MAY_BECOME}),
+        (UNDECIDED, 0.6, True, {"1-32-none": RUN_TODAY, "2-64-none": MAY_BECOME}),
+        (UNDECIDED, 0.95, True, {"2-64-none": RUN_TODAY}),
+        (UNDECIDED, 0.6, False, {"2-64-none": BEST_SO_FAR}),
+        (UNDECIDED, math.nan, False, {"2-64-none": BEST_SO_FAR}),
+    ],
+)
+def test_what_is_safe_runs_today_and_what_is_better_may_become_the_choice(
+    recommendation: Recommendation, verdict: str, p_within: float, has_safe: bool, expected: dict[str, str]
+) -> None:
+    safe = recommendation.baseline_cell_id if has_safe else None
+    changed = replace(recommendation, verdict=verdict, p_within_margin=p_within, safe_cell_id=safe)
+    assert list(calls(changed).items()) == list(expected.items())
+    candidates = Candidates.of(changed)
+    assert candidates is not None and candidates.n_called == len(expected)
+    assert [cell.cell_id for cell in candidates.cells][: len(expected)] == list(expected)
+    is_pair = MAY_BECOME in expected.values()
+    assert in_sentences(changed).lead.startswith("Run today: the baseline") is is_pair
+
+
+def test_the_best_value_has_the_least_product_of_time_and_cost(recommendation: Recommendation) -> None:
+    # 17.5 s × 0.0351 EUR, not 33.3 × 0.0333; on CPUs there is no cost.
+    assert recommendation.best_value_cell_id == "2-64-none" and recommendation.cheapest_cell_id == "1-64-none"
+    assert decided(records(device="cpu")).best_value_cell_id is None
 
 
 def test_processes_have_no_cost() -> None:
@@ -120,10 +170,10 @@ def test_a_gain_of_another_cell_than_the_chosen_one_names_it() -> None:
     assert step.cell is not None and step.if_held is not None
     assert (step.if_held.name, step.cell.name) == (recommendation.name, "2×32 none") == ("2×128 none", "2×32 none")
     first, second = text.split("; ")
-    assert "if accuracy holds" in first and "with the safe one" in second
+    assert first.startswith("against 1×32 none: worth it if accuracy holds") and "with 2×32 none" in second
     safe = recommendation.cell(recommendation.safe_cell_id)
     assert safe is not None and (recommendation.verdict, safe.name) == (UNDECIDED, "2×32 none")
-    assert safe.name in in_sentences(recommendation).details[0]
+    assert in_sentences(recommendation).lead.startswith(f"Run today: {safe.name}")
 
 
 def test_a_step_that_may_lose_accuracy_depends_on_it() -> None:
@@ -133,7 +183,7 @@ def test_a_step_that_may_lose_accuracy_depends_on_it() -> None:
     (step,) = recommendation.gpu_steps
     assert step.worth == UNDECIDED and step.if_held is not None and step.if_held.name == recommendation.name
     ((_, text),) = [answer for answer in answers(recommendation) if answer[0] == step.name]
-    assert text.startswith("worth it if accuracy holds")
+    assert text.startswith("against 1×32 none: worth it if accuracy holds")
 
 
 def test_further_axes_in_which_rows_differ_have_columns() -> None:
@@ -149,11 +199,12 @@ def test_further_axes_in_which_rows_differ_have_columns() -> None:
     assert recommendation.runner_up is not None
     assert recommendation.runner_up.values["name"] == f"2×32 none, {momentum}=0.5"
     candidates = Candidates.of(recommendation)
-    assert candidates is not None and candidates.labels == ["2×32 none", "2×32 none", "1×32 none (baseline, cheapest)"]
-    column = candidates.columns[0]
-    assert (column.title, column.texts, column.rank) == ("momentum", ["0.9", "0.5", "0.9"], 0)
+    assert candidates is not None and candidates.names == ["2×32 none", "2×32 none", "1×32 none"]
+    assert candidates.roles == ["run today, best value", "runner-up", "baseline, cheapest"]
+    line = candidates.lines[0]
+    assert (line.title, line.texts, line.rank) == ("momentum", ["0.9", "0.5", "0.9"], 0)
     alone = Candidates.of(decided([record for record in trials if record.axes[momentum] == 0.9]))
-    assert alone is not None and alone.columns[0].name == "lr"
+    assert alone is not None and alone.lines[0].name == "lr"
 
 
 def test_an_axis_with_long_values_stays_in_the_names() -> None:
@@ -164,8 +215,8 @@ def test_an_axis_with_long_values_stays_in_the_names() -> None:
         for seed in range(3)
     ]
     candidates = Candidates.of(decided(trials, axes=AXES | {"model": "model"}))
-    assert candidates is not None and "model=" + "b" * 30 in candidates.labels[0]
-    assert candidates.columns[0].name == "lr"
+    assert candidates is not None and "model=" + "b" * 30 in candidates.names[0]
+    assert candidates.lines[0].name == "lr"
 
 
 def test_larger_batches_the_cheapest_cell_and_the_runner_up_are_known(recommendation: Recommendation) -> None:
@@ -177,7 +228,7 @@ def test_larger_batches_the_cheapest_cell_and_the_runner_up_are_known(recommenda
     assert after is not None and after.values["name"] == "1×64 none"
     assert after.values["ratio"].value == pytest.approx(342 / 180)
     told = dict(answers(recommendation))
-    assert "256" in told["Larger batch"] and {"0.0351", "0.0333"} <= set(told["One training"].split())
+    assert "256" in told["Larger batch"]
 
 
 @pytest.mark.parametrize(
@@ -219,21 +270,6 @@ def test_a_larger_batch_that_was_tried_has_its_end() -> None:
     assert dict(answers(decision))["Larger batch"] == "out of memory at 64 in all, unknown at 128, failed at 256"
 
 
-def test_times_with_and_without_start_up_have_one_unit() -> None:
-    # Two minutes or more without start-up, and less with it in the other cell, would suit different units.
-    rates = {1: 50, 2: 100}
-    trials = [
-        record_of(gpus, seed, wall_s=6000 / rate + 40, metrics=measured(rate, 0.9))
-        for gpus, rate in rates.items()
-        for seed in range(3)
-    ]
-    candidates = Candidates.of(decided(trials))
-    assert candidates is not None
-    titles = {column.name: column.title for column in candidates.columns}
-    assert titles["time"].partition("[")[2] == titles["total_time"].partition("[")[2] == "s]"
-    assert texts(candidates)["time"] == ["60.0", "120"] and texts(candidates)["total_time"] == ["100", "160"]
-
-
 @pytest.mark.parametrize(
     ("own", "pooled", "p_within", "text"),
     [
@@ -259,19 +295,6 @@ def test_an_accuracy_beyond_the_margin_that_may_be_within_it_shows_both_estimate
 
 
 @pytest.mark.parametrize(
-    ("p_within", "has_safe", "is_named"),
-    [(0.93, True, True), (0.6, True, True), (0.95, True, False), (0.6, False, False)],
-)
-@pytest.mark.parametrize("verdict", [TIED, UNDECIDED, CLEAR])
-def test_a_choice_below_95_percent_has_a_safe_choice_beside_it(
-    recommendation: Recommendation, verdict: str, p_within: float, has_safe: bool, is_named: bool
-) -> None:
-    safe = recommendation.baseline_cell_id if has_safe else None
-    undecided = replace(recommendation, verdict=verdict, p_within_margin=p_within, safe_cell_id=safe)
-    assert any("the baseline" in sentence for sentence in in_sentences(undecided).details) is is_named
-
-
-@pytest.mark.parametrize(
     ("is_costly", "p_within", "cell_id", "text"),
     [
         (False, 0.91, "other", "worth it with 2×64 sqrt if accuracy holds"),
@@ -281,7 +304,7 @@ def test_a_choice_below_95_percent_has_a_safe_choice_beside_it(
         (False, 0.91, "2-64-none", "worth it if accuracy holds"),
         (False, 0.97, "2-64-none", "worth it"),
         (True, 0.97, "2-64-none", "fastest but costly"),
-        (False, 0.97, "1-32-none", "worth it with the baseline"),
+        (False, 0.97, "1-32-none", "worth it with 2×64 sqrt"),
     ],
 )
 def test_gpus_are_worth_it_with_a_cell_and_if_its_accuracy_holds(
@@ -292,7 +315,7 @@ def test_gpus_are_worth_it_with_a_cell_and_if_its_accuracy_holds(
     cell = replace(step.cell, cell_id=cell_id, name="2×64 sqrt", is_costly=is_costly, p_within_margin=p_within)
     judged = replace(step, worth=COSTLY if is_costly else WORTH, cell=cell, if_held=None)
     answer = dict(answers(replace(recommendation, gpu_steps=(judged,))))[step.name]
-    assert answer.partition(" (")[0] == text
+    assert answer.partition(" (")[0] == f"against 1×64 none: {text}"
 
 
 def started_late(start_up_s: float, rows: list[TrialRecord] | None = None) -> list[TrialRecord]:
@@ -308,13 +331,14 @@ def numbers_in(text: str) -> list[float]:
 
 
 # Two GPUs at 3.60 an hour cost 0.002 a second. The choice takes 17.5 s on two GPUs, the cheapest 33.3 s on one.
-@pytest.mark.parametrize(("start_up_s", "costs"), [(10.0, [0.0351, 0.0551, 0.0333, 0.0433]), (1.0, [0.0351, 0.0333])])
-def test_costs_with_start_up_stand_beside_the_costs(start_up_s: float, costs: list[float]) -> None:
+@pytest.mark.parametrize(("start_up_s", "costs"), [(10.0, ["0.0551", "0.0433", "0.0700"]), (1.0, None)])
+def test_costs_with_start_up_stand_below_the_costs(start_up_s: float, costs: list[str] | None) -> None:
     found = decided(started_late(start_up_s), price_per_gpu_hour=3.6, currency="EUR", margin=0.01)
     assert found.chosen is not None and found.chosen.figures["total_cost"].value == pytest.approx(
         0.002 * (6000 / 342 + start_up_s)
     )
-    assert numbers_in(dict(answers(found))["One training"]) == costs
+    lines = texts(Candidates.of(found))
+    assert lines["cost"] == ["0.0351", "0.0333", "0.0600"] and lines.get("total_cost") == costs
 
 
 @pytest.mark.parametrize(
@@ -392,45 +416,57 @@ def test_cells_that_further_gpus_are_worth_it_with_have_rows() -> None:
     assert "2-64-none" in worth and short is not None and set(worth) <= {cell.cell_id for cell in short.cells}
 
 
+def with_rivals(recommendation: Recommendation, *reasons: Any, **fields: Any) -> Recommendation:
+    """Return the recommendation with rivals that tie with the choice, each with its reason."""
+    chosen, *others = recommendation.shortlist
+    rivals = tuple(
+        replace(
+            chosen, **{"cell_id": f"rival {place}", "name": f"rival {place}", "tied": True, "why_not": reason} | fields
+        )
+        for place, reason in enumerate(reasons)
+    )
+    return replace(recommendation, verdict=TIED, p_best=0.5, rivals=rivals, shortlist=(chosen, *rivals, *others))
+
+
 @pytest.mark.parametrize(
     ("code", "values", "role"),
     [
-        ("needs_more_hours", {}, "tied, dearer"),
-        ("above_chosen", {"measure": "time for the fixed budget"}, "tied, slower"),
-        ("ties_with_chosen", {"metric": VAL_ACCURACY, "why": "more_accurate"}, "tied, less accurate"),
-        ("ties_with_chosen", {"metric": Metric.named("val_loss"), "why": "more_accurate"}, "tied, more loss"),
-        ("accuracy_too_low", {}, "rival, may miss the margin"),
+        ("needs_more_hours", {}, "dearer"),
+        ("above_chosen", {"measure": "time for the fixed budget"}, "slower so far"),
+        ("ties_with_chosen", {"metric": VAL_ACCURACY, "why": "more_accurate"}, "less accurate"),
+        ("ties_with_chosen", {"metric": Metric.named("val_loss"), "why": "more_accurate"}, "more loss"),
     ],
 )
-def test_a_rival_has_the_reason_why_it_is_not_chosen(
+def test_a_tied_cell_has_the_reason_why_it_is_not_chosen(
     recommendation: Recommendation, code: str, values: dict[str, Any], role: str
 ) -> None:
-    chosen, *others = recommendation.shortlist
-    is_eligible = code != "accuracy_too_low"
-    rival = replace(
-        chosen, cell_id="rival", tied=is_eligible, eligible=is_eligible, p_best=1.0, why_not=remark(code, **values)
-    )
-    p_best = replace(recommendation, p_best=0.5, verdict=TIED, rivals=(rival,), shortlist=(chosen, rival, *others))
-    found = Candidates.of(p_best)
-    assert found is not None
-    assert found.roles[[cell.cell_id for cell in found.cells].index("rival")] == role
+    found = with_rivals(recommendation, remark(code, **values))
+    assert [(name, why) for name, why in labels(Candidates.tied(found))][1:] == [("2×64 none", role)]
+    assert in_sentences(found).picked == f"Tied: rival 0, {role}."
+    # It has no column beside the choice, which it might contradict.
+    assert len(labels(Candidates.of(found))) == 3
+    assert Candidates.tied(recommendation) is None and in_sentences(recommendation).picked == ""
 
 
-@pytest.mark.parametrize(("count", "rows", "more"), [(1, 1, ""), (2, 2, ""), (4, 4, "3 more"), (6, 4, "5 more")])
-def test_tied_cells_have_rows_and_the_rest_are_counted(
-    recommendation: Recommendation, count: int, rows: int, more: str
-) -> None:
-    chosen, *others = recommendation.shortlist
-    reason = remark("needs_more_hours", ratio=2.0, name=chosen.name, on_cpu=False)
-    tied = tuple(
-        replace(chosen, cell_id=f"rival {place}", name=f"rival {place}", tied=True, why_not=reason)
-        for place in range(count)
-    )
-    found = replace(recommendation, verdict=TIED, rivals=tied, shortlist=(chosen, *tied, *others))
-    candidates = Candidates.of(found)
-    assert candidates is not None and sum(role.startswith("tied") for role in candidates.roles) == rows
-    sentence = in_sentences(found).details[0]
-    assert all(name in sentence for name in ("rival 0", more)) and ("rival 1" in sentence) is (count == 2)
+def test_a_likelier_cell_that_may_miss_the_margin_has_a_column(recommendation: Recommendation) -> None:
+    why = remark("accuracy_too_low")
+    found = Candidates.of(with_rivals(recommendation, why, tied=False, eligible=False, p_best=1.0))
+    assert ("2×64 none", "may miss the margin") in labels(found)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_many_tied_cells_are_counted_with_what_all_of_them_lack(recommendation: Recommendation, count: int) -> None:
+    reasons = [remark("needs_more_hours"), remark("ties_with_chosen", metric=VAL_ACCURACY, why="more_accurate")] * 2
+    found = with_rivals(recommendation, *reasons[:count])
+    picked = in_sentences(found).picked
+    assert ("rival 0" in picked) is (count <= 2) and (f"among {count + 1}" in picked) is (count > 2)
+    assert "dearer" in picked and ("less accurate" in picked) is (count > 1)
+    assert len(labels(Candidates.tied(found))) == count + 1
+
+
+def test_the_same_batch_is_compared_with_the_fewest_gpus(recommendation: Recommendation) -> None:
+    ((label, text),) = by_batch(recommendation)
+    assert label == "Same batch" and text.startswith("1.50× the speed of 1 GPU at batch 32 each, 1.90× at 64")
 
 
 def test_the_learning_rate_tells_the_multiplier() -> None:
@@ -443,5 +479,5 @@ def test_the_learning_rate_tells_the_multiplier() -> None:
     ]
     candidates = Candidates.of(decided(trials, axes=AXES | {"lr_multiplier": "lr_multiplier"}))
     assert candidates is not None
-    ranks = {column.name: column.rank for column in candidates.columns}
-    assert ranks["axis:lr_multiplier"] > ranks["speedup"] > ranks["lr"] == 0
+    ranks = {line.name: line.rank for line in candidates.lines}
+    assert ranks["axis:lr_multiplier"] > ranks["speedup"] == ranks["lr"] == 0

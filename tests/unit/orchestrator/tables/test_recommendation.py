@@ -24,6 +24,7 @@ from orchestrator.decision.recommendation import NO_OBJECTIVE, Figure, Recommend
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.store import files
 from orchestrator.store.record import TrialRecord
+from orchestrator.tables.candidates import MAY_BECOME, USE
 from orchestrator.tables.recommendation import in_sentences, recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
 from orchestrator.tables.sentences import sentence
@@ -101,7 +102,9 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         "difference": 0.0,
         "metric": loss,
         "margin": 0.01,
-        "is_open": False,
+        "call": USE,
+        "safe": None,
+        "gain": Figure(value=1.5, unit="1"),
         "with_start_up": math.nan,
     }
     after = {"name": "2×32 none", "measure": "time", "metric": loss, "p_best": 0.06}
@@ -115,6 +118,14 @@ def test_golden_rare_sentences(golden: Golden) -> None:
     remarks = [
         not_made(Terms()).headline,
         remark("use", **use, objective=12_000.0, of_baseline=18_000.0, cost=1.79),
+        *(
+            remark("use", **{**use, "call": MAY_BECOME, "safe": safe}, objective=12.0, of_baseline=18.0, cost=1.79)
+            for safe in (
+                {"name": "2×16 none", "cell": gpus, "gain": Figure(value=1.25, unit="1"), "is_baseline": False},
+                {"name": "1×16 none", "cell": gpus, "gain": None, "is_baseline": True},
+            )
+        ),
+        remark("picked", names=["a", "b", "c"], reasons=["slower so far", "dearer"], tied=False),
         remark("none_within_margin", metric=loss, margin=0.01, baseline="1×32 none"),
         remark("none_ok", left_out=[remark("cells_not_ok", count=2), remark("cells_skipped", count=1)]),
         remark("commonest_end", count=2, trials=3, status="failed", note="No such file."),
