@@ -110,7 +110,7 @@ class Composition:
 
     def axes(self) -> Axes:
         """Return the sweep's axes as lists of values; only `gpus` may also be the word `auto`."""
-        axes = axes_of(self.config["sweep"]["axes"])
+        axes = parsed_axes(self.config["sweep"]["axes"])
         if self.config["mode"] == "forecast" and self.config["forecast"]["gpus"]:
             return {**axes, "gpus": self.config["forecast"]["gpus"]}
         return axes
@@ -185,7 +185,7 @@ def _leave_out_replaced(config: DictConfig, overrides: Iterable[str]) -> None:
         config.model = {key: value for key, value in config.model.items() if key in kept}
 
 
-def axes_of(section: Mapping[str, Any]) -> Axes:
+def parsed_axes(section: Mapping[str, Any]) -> Axes:
     """Return the axes that are not null as lists of values; only `gpus` may also be `auto`. Raises ConfigError."""
     axes: dict[str, Any] = {}
     errors: list[str] = []

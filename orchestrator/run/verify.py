@@ -27,7 +27,7 @@ from orchestrator.store.lock import driver_of
 from orchestrator.store.record import Kind, Record
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.store.trial_files import HASHED, digest
+from orchestrator.store.trial_files import HASHED, file_digest
 from sweeps.printable import printable
 from sweeps.status import Status
 
@@ -47,7 +47,7 @@ def of_ended_trials(folder: ResultsFolder, history: History) -> Iterator[str]:
                 yield f"{path}: the journal names a file that no trial has"
             elif not path.is_file():
                 yield f"{path}: lost since the trial ended"
-            elif digest(path) != wanted:
+            elif file_digest(path) != wanted:
                 yield f"{path}: changed since the trial ended, its checksum does not match"
 
 
@@ -117,7 +117,7 @@ def table_digests(folder: ResultsFolder) -> dict[str, str]:
     # Plots and the page are no tables: they depend on the fonts of a machine.
     paths = sorted(folder.tables.iterdir()) if folder.tables.is_dir() else []
     tables = (path for path in paths if path.suffix in _TABLES and path.is_file())
-    return {path.name: digest(path) for path in tables}
+    return {path.name: file_digest(path) for path in tables}
 
 
 class JournalCheck:

@@ -36,10 +36,10 @@ HASHED = (CONFIG, METRICS, TRACE, TELEMETRY)
 
 def digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each of these files that exists, by name."""
-    return {name: digest(folder / name) for name in HASHED if (folder / name).is_file()}
+    return {name: file_digest(folder / name) for name in HASHED if (folder / name).is_file()}
 
 
-def digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """The SHA-256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -48,7 +48,7 @@ def digest(path: Path) -> str:
 TORN = "torn"  # prefix of the message about an incomplete last line, whose writer is still writing or was killed
 
 
-def begin(path: Path) -> None:
+def begin_curve(path: Path) -> None:
     """Start the curve of a new attempt, discarding earlier rows."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     write_whole(path, b"")
@@ -173,7 +173,7 @@ class TrialFolders:
         if continues and metrics.is_file():
             self._first_rows.add(trial.trial_id)
         else:
-            begin(metrics)
+            begin_curve(metrics)
         write_whole(self._folder.config(trial.trial_id), files.dump(self._secrets.value(asdict(trial))).encode())
 
     def extend_curve(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -62,7 +62,7 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
         figures |= parts_of_trial(
             trial, peaks, steps=partial(_step_times, trial), score=trial.replica.score, read_s=trial.clock.read
         )
-        figures |= size_of(trial, context, trial.settings)
+        figures |= length_and_traffic(trial, context, trial.settings)
         if peaks.gb:
             about = torch.cuda.get_device_properties(0)
             figures |= parts_of_memory(
@@ -132,7 +132,7 @@ def _step_times(trial: SupervisedTrial) -> dict[str, Any]:
     return {"first_step_s": first_step_s, "step_s": step_s, "device_step_s": device_s}
 
 
-def size_of(trial: SupervisedTrial, context: Context, settings: TrainingSettings) -> dict[str, Any]:
+def length_and_traffic(trial: SupervisedTrial, context: Context, settings: TrainingSettings) -> dict[str, Any]:
     """Return what the length of a training and the traffic between its ranks depend on."""
     feed, parameters = trial.replica.inputs.feed, list(trial.replica.model.parameters())
     of_values = parameters[0].element_size()

@@ -29,7 +29,7 @@ from trainables.inputs.inputs import Minibatch, Part
 from trainables.inputs.sequences import Sequences
 from trainables.step.sharding import free_gathered
 from trainables.supervised.evaluation import Evaluation
-from trainables.supervised.rehearsal import MemoryPeaks, parts_of_memory, parts_of_trial, size_of
+from trainables.supervised.rehearsal import MemoryPeaks, length_and_traffic, parts_of_memory, parts_of_trial
 from trainables.supervised.replica import Replica
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.training import SupervisedTrial, prepared
@@ -101,7 +101,7 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
             read_s=lambda: meter.seconds,
             form=lambda part: ShapedSequences(part) if isinstance(part, Sequences) else part,
         )
-        figures |= size_of(trial, context, asked)
+        figures |= length_and_traffic(trial, context, asked)
         figures |= parts_of_memory(trial, peaks, device_gb=gpu.memory_gb, device_name=config[SHAPES_OF])
     context.summarize(figures)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.config.compose import axes_of, is_multirun
+from orchestrator.config.compose import is_multirun, parsed_axes
 from orchestrator.config.overrides import rewritten, with_alternatives
 from sweeps.errors import ConfigError
 from sweeps.sweep import MOST_TRIALS
@@ -105,7 +105,7 @@ def test_labels_may_have_any_name(given: str, capsys: pytest.CaptureFixture[str]
 
 def test_every_notation_of_an_axis_gives_a_list():
     given = {"gpus": "auto", "seed": "range(0,3)", "lr_rule": "none,linear", "model": "mlp", "optimizer": {"lr": [0.1]}}
-    axes = axes_of(given | {"lr_multiplier": 2, "device_batch_size": None, "data.subset": "[1,2]"})
+    axes = parsed_axes(given | {"lr_multiplier": 2, "device_batch_size": None, "data.subset": "[1,2]"})
     assert axes == {
         "gpus": "auto",
         "seed": [0, 1, 2],
@@ -123,15 +123,15 @@ def test_every_notation_of_an_axis_gives_a_list():
 )
 def test_axis_has_plain_values(value: str):
     with pytest.raises(ConfigError, match="trainable.lr"):
-        axes_of({"trainable.lr": value})
+        parsed_axes({"trainable.lr": value})
 
 
 def test_quoted_values_of_an_axis_are_texts():
-    assert axes_of({"data.x": "choice('a',[1,'b'],{c: 'd'})"}) == {"data.x": ["a", [1, "b"], {"c": "d"}]}
+    assert parsed_axes({"data.x": "choice('a',[1,'b'],{c: 'd'})"}) == {"data.x": ["a", [1, "b"], {"c": "d"}]}
 
 
 def test_long_range_is_cut_after_the_most_trials():
-    assert len(axes_of({"seed": "range(0,1000000000000)"})["seed"]) == MOST_TRIALS + 1
+    assert len(parsed_axes({"seed": "range(0,1000000000000)"})["seed"]) == MOST_TRIALS + 1
 
 
 NULLS = ("budget.samples=null", "budget.tokens=null")

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from orchestrator.cli.app import main, without_dashes
 from orchestrator.config import habits
-from orchestrator.config.compose import axes_of, initialised
+from orchestrator.config.compose import initialised, parsed_axes
 from orchestrator.config.habits import (
     Habits,
     copyable,
@@ -206,7 +206,7 @@ def refusals(choices: list[str], *given: str) -> list[str]:
                 apply_override(override, whole)
         config = resolved(whole)
     errors = [*structure_errors(config), *key_errors(config), *value_errors(config, SCHEMA)]
-    return [*errors, *axis_value_errors(axes_of(config["sweep"]["axes"]))]
+    return [*errors, *axis_value_errors(parsed_axes(config["sweep"]["axes"]))]
 
 
 @pytest.mark.parametrize("target", [target for target, entry in TABLES["keys"].items() if words_of(entry)])

@@ -14,12 +14,12 @@ from orchestrator.store.trial_files import TrialFolders
 
 def test_a_new_attempt_starts_the_curve_anew(results_folder: ResultsFolder) -> None:
     path = results_folder.metrics("t1")
-    trial_files.begin(path)
+    trial_files.begin_curve(path)
     trial_files.extend(path, [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": float("nan")}])
     trial_files.extend(path, [{"epoch": 3, "loss": 0.5}])
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows == [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": None}, {"epoch": 3, "loss": 0.5}]
-    trial_files.begin(path)
+    trial_files.begin_curve(path)
     assert path.read_bytes() == b""
 
 
