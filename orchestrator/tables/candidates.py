@@ -110,8 +110,9 @@ class Candidates:
     def tied(recommendation: Recommendation) -> Candidates | None:
         """Return the chosen cell and those that tie with it, each with the reason against it; None without a tie."""
         tied: dict[str | None, str] = {
-            rival.cell_id: filled("short_of_choice", rival.why_not) if rival.why_not else ""
+            rival.cell_id: filled("short_of_choice", rival.why_not)
             for rival in equal_rivals(recommendation)
+            if rival.why_not
         }
         role = calls(recommendation).get(recommendation.cell_id, "")
         return _table(recommendation, {recommendation.cell_id: role, **tied}) if tied else None
