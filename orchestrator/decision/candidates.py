@@ -182,6 +182,12 @@ class Contenders:
         others = ~self.eligible.kept & ~self.eligible.repeats
         return bool(others.any()) and not self.eligible.may_be_best.any()
 
+    def is_ruled_out(self, gpus: float) -> bool:
+        """Return whether the cells with so many GPUs ran, or a rule skipped them, and none of them can be the best."""
+        own = self.tried["gpus"] == gpus
+        may_be_used = self.tried["status"].isin([Status.OK.value, Status.SKIPPED.value])
+        return bool(may_be_used[own].any()) and not self.eligible.may_be_best[own].any()
+
     @cached_property
     def n_timed(self) -> Array:
         """How many seeds have a valid timing; `n_timed` of the summary counts all ok ones where none has one."""

@@ -226,7 +226,7 @@ def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:
         elif known.any():
             why = remark("none_keeps_margin")
         elif not ok.any():
-            why = remark("no_ok_cell")
+            why = remark("skipped_by_rule" if contenders.is_ruled_out(gpus) else "no_ok_cell")
         elif set(tried.loc[ok, "cell_id"]) <= contenders.eligible.without_metric:
             why = contenders.remark("none_has_metric")
         elif not contenders.measure.why and not tried.loc[ok, "n_reached"].any():

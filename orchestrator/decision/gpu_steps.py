@@ -67,6 +67,8 @@ def _step(contenders: Contenders, fewer: float, gpus: float) -> GpuStep:
         untimed = contenders.untimed
         may_be_faster = (untimed["gpus"] == gpus) & (untimed["objective"] < contenders.objectives[reference])
         worth = UNDECIDED if may_be_faster.any() else NOT_WORTH
+    elif reference is not None and not rows.any() and contenders.is_ruled_out(gpus):
+        worth = NOT_WORTH
     word = gpu_word(on_cpu=contenders.on_cpu, one=True)
     return GpuStep(
         gpus=gpus,

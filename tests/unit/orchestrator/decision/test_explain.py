@@ -9,7 +9,7 @@ from orchestrator.config.request import Terms
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import CLEAR, UNDECIDED, Recommendation
+from orchestrator.decision.recommendation import CLEAR, NOT_WORTH, UNDECIDED, Recommendation
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
@@ -127,6 +127,7 @@ def test_the_last_cell_is_clear_if_the_others_are_ruled_out(
     decision = decided([*records[:3], *others])
     assert decision.verdict == (CLEAR if is_clear else UNDECIDED)
     assert ("nothing_to_compare" in codes(decision.caveats)) is not is_clear
+    assert (decision.gpu_steps[0].worth == NOT_WORTH) is (is_clear and status is Status.SKIPPED)
 
 
 def test_cells_that_miss_the_target_are_ruled_out() -> None:
@@ -135,7 +136,7 @@ def test_cells_that_miss_the_target_are_ruled_out() -> None:
     decision = decided([*slow, *fast], target=target(0.9))
     assert (decision.verdict, decision.cell_id) == (CLEAR, "1-32-none")
     assert decision.gpu_counts[1].why_none and decision.gpu_counts[1].why_none.code == "none_reaches_target"
-    assert left_out(decision) == {"target_not_reached": 1}
+    assert left_out(decision) == {"target_not_reached": 1} and decision.gpu_steps[0].worth == NOT_WORTH
 
 
 def test_seeds_without_effect_are_a_caveat() -> None:
