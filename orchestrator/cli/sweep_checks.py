@@ -16,7 +16,6 @@ from orchestrator.config.habits import explained
 from orchestrator.config.key_checks import (
     axis_value_errors,
     group_errors,
-    key_errors,
     name_errors,
     structure_errors,
     value_errors,
@@ -71,13 +70,15 @@ def checked(composition: Composition) -> CheckedSweep:
     # Before anything else, because every other error would only puzzle a user without a sweep.
     _check_named(composition)
     if errors := list(structure_errors(config)):  # nothing else can be read
-        raise ConfigError([*errors, *value_errors(config, SCHEMA), *key_errors(config)])
+        raise ConfigError([*errors, *value_errors(config, SCHEMA), *composition.unread_errors(of_trials=False)])
 
     # What the config says to do.
     axes = composition.axes()
     request = Request.of(config, axes)
     sweep = CheckedSweep(request=request, composition=composition)
-    errors += [*key_errors(config), *value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes)]
+    # A mode that only reads results takes the settings of a report from the journal, and no trial's.
+    errors += composition.unread_errors(of_trials=request.settings.mode not in READING)
+    errors += [*value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes)]
     wrong_axes = [*axis_errors(config, axes), *axis_value_errors(axes)]
     errors += wrong_axes
 

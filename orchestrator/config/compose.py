@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -29,7 +30,7 @@ from orchestrator.config.hydra_private import (
     resolved,
     values_of_sweep,
 )
-from orchestrator.config.key_checks import place_errors
+from orchestrator.config.key_checks import is_named, place_errors, unread_keys
 from orchestrator.config.overrides import FROM_PROGRAM, is_search_path, key_of, with_alternatives
 from orchestrator.config.request import AUTO_GPUS
 from orchestrator.config.search_path import (
@@ -103,6 +104,22 @@ class Composition:
         raw = OmegaConf.to_container(self._config, resolve=False)
         return Secrets.of(raw, self.config, os.environ)
 
+    @cached_property
+    def interpolated(self) -> set[str]:
+        """The keys that interpolations name, also Hydra's own; a relative one without its leading dots."""
+        raw = [OmegaConf.to_container(part, resolve=False) for part in (self._config, self.hydra)]
+        inside = re.findall(r"\$\{([^}]*)", str(raw))
+        return {name.strip(".") for text in inside for name in re.findall(r"[\w.]+", text)}
+
+    def unread_errors(self, *, of_trials: bool) -> list[str]:
+        """Return a line for each key that nothing reads, with what to write instead; without trials, for own keys."""
+        keys = [key for key in unread_keys(self.config, of_trials=of_trials) if not is_named(key, self.interpolated)]
+        if not keys:
+            return []
+        from orchestrator.config.wrong_overrides import unread_errors
+
+        return unread_errors(keys, self._config, self._overrides, self.groups)
+
     @property
     def arguments(self) -> list[str]:
         """A command line that composes the same config, except for sections that a program gave as a whole."""
@@ -135,7 +152,7 @@ class Composition:
                 from orchestrator.config.wrong_overrides import axis_error
 
                 values = self.config["sweep"]["axes"].get(key)
-                raise ConfigError([axis_error(key, values, self.config, self.groups)]) from None
+                raise ConfigError([axis_error(key, values, self._config, self._overrides, self.groups)]) from None
         _leave_out_replaced(config, [*self._overrides, *keys])
         return _plain(config)
 

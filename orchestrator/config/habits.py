@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,9 @@ _MOST_OFFERED = 3
 _MOST_LISTED = 8
 _NAMED_BY_VALUES = ("strategy", "report.objective", "launch.target")
 _LIKELY = ("budget.epochs", "sweep.budget.gpu_hours", "sweep.budget.cost")
+BLANK = re.compile(r"…|=[A-Z]{3,}\b|= one of|: METRIC")
+"""Where a suggested line has a value still to be filled in."""
+
 _IN_MAPPING = ("launch.options", "model.lora", "model.config")
 
 
@@ -61,6 +64,17 @@ def _words_of(entry: str | Mapping[str, str]) -> Iterable[str]:
     return _with_stems(entry if isinstance(entry, str) else entry.get("words", ""))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """The facts that a suggestion for a wrong word relies on."""
+
+    names: Collection[str] = ()  # the keys and groups of the config; empty: all keys of all choices count
+    fits: Callable[[str], bool] = lambda line: True  # tells whether a line that may be suggested works
+
+
+ANYTHING = Known()
+
+
 def _with_stems(words: str) -> Iterable[str]:
     for word in words.split():
         name, equals, value = word.partition("=")
@@ -92,15 +106,10 @@ class Replacement:
         remark = Habits.read().remarks.get(self.text)
         return f" ({remark})" if remark else ""
 
-    def exists(self, known: Collection[str]) -> bool:
-        """Return whether a config with these keys and groups has it; True if none is known."""
+    def exists(self, known: Known) -> bool:
+        """Return whether the config has it."""
         key = self.settable
-        return not known or key in SCHEMA or key in known or key.startswith("sweep.")
-
-    def takes(self, value: str) -> bool:
-        """Return whether it can have the value: a fraction is no number of steps."""
-        kind = SCHEMA.get(self.text)
-        return not isinstance(kind, Number) or not re.fullmatch(r"[\d.]+", value) or bool(kind.number_in(value))
+        return not known.names or key in SCHEMA or key in known.names or key.startswith("sweep.")
 
     def override(self, key: str = "", value: str = "") -> str:
         """Return what to write instead of KEY=VALUE, and the remark on it."""
@@ -120,7 +129,7 @@ class Replacement:
             is_count = key.endswith(("seeds", "repeats")) and value.isdecimal() and 0 < int(value) <= _MOST_SEEDS
             return copyable(self.text, ",".join(map(str, range(int(value)))) if is_count else value) + self.remark
         can_be_axis = top not in OWN_SECTIONS or top in IDENTIFYING
-        if key.startswith("sweep.axes.") or value.startswith("[") or (can_be_axis and values_in(value) != value):
+        if can_be_axis and (key.startswith("sweep.axes.") or value.startswith("[") or values_in(value) != value):
             axis = f'"{self.text}"' if "." in self.text else self.text
             return f"'sweep.axes.{axis}={_in_brackets(self.text, value)}'{self.remark}"
         if isinstance(kind, OneOf) and not kind.admits(value):
@@ -180,11 +189,10 @@ def instead_of_choice(key: str, value: str) -> str:
     return _instead(key, value, words) or _write_choice(key, value)
 
 
-def instead_of_key(key: str, value: str, known: Collection[str] = ()) -> str:
+def instead_of_key(key: str, value: str, known: Known = ANYTHING) -> str:
     """Return what to do instead of KEY=VALUE, where the key does not exist; empty if nothing is known.
 
-    Also keys in a section are recognised by their last part: `model.lr`, `budget.wall_s`, `sweep.axes.lr`. Without
-    `known`, the keys and groups of the config, all keys of all choices count.
+    Also keys in a section are recognised by their last part: `model.lr`, `budget.wall_s`, `sweep.axes.lr`.
     """
     name = _plain(re.sub("(?<=[a-z])(?=[A-Z])", "_", key.rpartition(".")[2]))
     readings = _readings(value)
@@ -207,7 +215,7 @@ def instead_of_key(key: str, value: str, known: Collection[str] = ()) -> str:
     return _instead(key, f"{value}{unit[0]}", (name, f"~{_stem(name)}"), known)
 
 
-def instead_of_word(word: str, known: Collection[str] = ()) -> str:
+def instead_of_word(word: str, known: Known = ANYTHING) -> str:
     """Return what to do instead of a word without `=`: a mode, a flag, or a key without its value; empty if unknown."""
     name = _plain(word)
     return _mode(name) or instead_of_key(name, "true", known)
@@ -279,12 +287,12 @@ def _write_choice(key: str, word: str) -> str:
     return f"write {Replacement(f'{key}={choice}').override()}" if choice else ""
 
 
-def _instead(key: str, value: str, words: Iterable[str], known: Collection[str] = ()) -> str:
+def _instead(key: str, value: str, words: Iterable[str], known: Known = ANYTHING) -> str:
     """Return what to do instead of KEY=VALUE by the first of these words that the tables have; else empty."""
     return next(filter(None, (_by_word(key, value, word, known) for word in words)), "")
 
 
-def _by_word(key: str, value: str, word: str, known: Collection[str]) -> str:
+def _by_word(key: str, value: str, word: str, known: Known) -> str:
     habits = Habits.read()
     if action := habits.actions.get(word):
         name = key.rpartition(".")[2].replace("_", "-")
@@ -295,18 +303,20 @@ def _by_word(key: str, value: str, word: str, known: Collection[str]) -> str:
     there = [replacement for replacement in replacements if replacement.exists(known)]
     if replacements and not there:
         return elsewhere(replacements[0].settable, value, known)
-    fitting = [replacement for replacement in there if replacement.takes(value)]
-    texts = [replacement.override(key, value) for replacement in fitting or there]
-    return f"write {' or '.join(texts)}" if texts else ""
+    texts = [text for replacement in there if known.fits(text := replacement.override(key, value))]
+    # A text without a value says only which key it is.
+    complete = [text for text in texts if not BLANK.search(text)]
+    return f"write {' or '.join(complete or texts)}" if texts else ""
 
 
-def elsewhere(key: str, value: str, known: Collection[str]) -> str:
+def elsewhere(key: str, value: str, known: Known) -> str:
     """Return which choices of a group have a key that the chosen one lacks; empty if none has it."""
     group = key.partition(".")[0]
     if not (options := options_with(key)):
         return ""
     if group == "schedule":  # any schedule fits any training
         return f"write schedule={options[0]} {key}={value}{Replacement(key).remark}"
-    own = [dotted.partition(".")[2] for dotted in known if dotted.startswith(f"{group}.") and dotted != f"{group}.name"]
+    beside = [dotted for dotted in known.names if dotted.startswith(f"{group}.") and dotted != f"{group}.name"]
+    own = [dotted.partition(".")[2] for dotted in beside]
     has = f", which has {', '.join(own)}" if 0 < len(own) <= _MOST_LISTED else ""
     return f"{key} is a setting of {group}={', '.join(options)}, not of the chosen {group}{has}"

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config.habits import explained, instead_of_section
-from orchestrator.config.kinds import KeyKind, Number, Structure, is_mapping, values_in
-from orchestrator.config.schema import GROUPS, OWN_SECTIONS, SCHEMA, SECTIONS, shipped_values, trainable_part, value_at
-from orchestrator.config.search_path import config_dir
+from orchestrator.config.kinds import FLAG, KeyKind, Number, Structure, is_mapping, values_in
+from orchestrator.config.schema import (
+    GROUPS,
+    OWN_SECTIONS,
+    SCHEMA,
+    SECTIONS,
+    shipped_part,
+    shipped_values,
+    trainable_part,
+    value_at,
+)
 from orchestrator.config.settings import AXES
 from sweeps.axes import Axes, flat, is_not_finite, is_number, is_whole
 from sweeps.errors import nearest
@@ -96,18 +105,54 @@ def axis_value_errors(axes: Axes) -> Iterator[str]:
                     yield line.partition(": write ")[0] + hint if hint else line
 
 
-def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for every key that the schema does not have."""
-    known = [*OWN_SECTIONS, "budget", *(folder.name for folder in config_dir().iterdir() if folder.is_dir())]
-    for section in config:
-        # The user's own trainable may have any section, so that only a likely misspelling is an error.
-        if section not in known and (meant := nearest(str(section), known)):
-            yield f"there is no section {section!r}{meant}"
+_READ_ANYWAY = ("_check_", "_ignores_", "_remarks_", "only_timed", "optimizer", "strategy")
+"""Keys that every trainable may have, whether its shipped file has them or not."""
+
+_WITH_ANY_KEYS = ("env", "metrics", "probe", "repetition")
+"""Sections of a trainable whose keys are the user's own."""
+
+
+def unread_keys(config: Mapping[str, Any], *, of_trials: bool = True) -> Iterator[str]:
+    """Yield each dotted key that nothing reads, unless an interpolation does; code of the user's own may read any."""
+    known = [*OWN_SECTIONS, "budget", "trainable", *GROUPS]
     for section, keys in SECTIONS.items():
         given = value_at(config, section)
-        for key in given if isinstance(given, Mapping) else ():
-            if key not in keys:
-                yield f"there is no key {section}.{key}{nearest(str(key), keys)}"
+        yield from (f"{section}.{key}" for key in (given if isinstance(given, Mapping) else ()) if key not in keys)
+    if not of_trials:
+        return
+    others = [str(section) for section in config if section not in known]
+    shipped = shipped_part(config, "trainable") if isinstance(config.get("trainable"), Mapping) else None
+    if shipped is None:
+        # A likely misspelling is an error all the same.
+        yield from (section for section in others if nearest(section, known))
+        return
+    trainable = config["trainable"]
+    named = re.findall(r"{([\w.]+)}", str([trainable.get(key) for key in ("argv", "env", "metrics_file")]))
+    keys_of_trials = [f"trainable.{key}" for key in _unknown(trainable, {**shipped, **dict.fromkeys(_READ_ANYWAY)})]
+    # An optimizer of torch takes more keys than its file has, and refuses the rest.
+    for group in ("model", "data", "schedule"):
+        given = config.get(group)
+        if isinstance(given, Mapping) and (shipped := shipped_part(config, group)) is not None:
+            keys_of_trials += [f"{group}.{key}" for key in _unknown(given, shipped)]
+    for key in [*others, *keys_of_trials]:
+        if not is_named(key, named):
+            yield key
+
+
+def _unknown(section: Mapping[str, Any], shipped: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the dotted keys in a section that are neither keys of the shipped one nor below one without content."""
+    for key, _ in flat(section):
+        parts = key.split(".")
+        above = [".".join(parts[: length + 1]) for length in range(len(parts))]
+        is_section = any(name.startswith(f"{key}.") for name in shipped)
+        if parts[0] not in _WITH_ANY_KEYS and not is_section and not any(name in shipped for name in above):
+            yield key
+
+
+def is_named(key: str, names: Iterable[str]) -> bool:
+    """Return whether one of these names is the key, a section of it, a key in it, or relative to its section."""
+    inside, places = f".{key}.", [f".{name}." for name in names]
+    return any(inside.startswith(place) or inside.endswith(place) or place.startswith(inside) for place in places)
 
 
 _OF_COUNTS = ("model", "data")
@@ -131,6 +176,11 @@ def group_errors(config: Mapping[str, Any]) -> Iterator[str]:
     for key, value in flat(trainable_part(config)):
         if is_not_finite(value) and key not in SCHEMA:
             yield f"{key} must be a finite number, not {value!r}"
+    is_section = isinstance(config.get("trainable"), Mapping)
+    for key, default in (shipped_part(config, "trainable") or {}).items() if is_section else ():
+        # A text would count as true. A trainable checks its other values itself.
+        if isinstance(default, bool) and not isinstance(flag := value_at(config, f"trainable.{key}"), bool | None):
+            yield from FLAG.errors(f"trainable.{key}", flag)
     for group in GROUPS:
         given = config.get(group)
         if not isinstance(given, Mapping):

@@ -96,13 +96,27 @@ def _defaults(group: str, section: Mapping[str, Any], place: Path) -> Mapping[st
     if group != "trainable":
         return shipped_values(group, str(section.get("name")), place)
     # Code of the user's own has the keys of `trainable=function`.
-    files_by_code = {_of_file(file).get("_target_"): file for file in sorted((place / group).glob("*.yaml"))}
-    file = files_by_code.get(section.get("_target_"), place / group / "function.yaml")
+    file = _trainables(place).get(section.get("_target_"), place / group / "function.yaml")
     values = dict(_of_file(file))
     # Read here and not composed by Hydra, which takes far longer.
     bases = [base for base in values.pop("defaults", ()) if base != "_self_"]
     inherited = [dict(flat(_of_file(place / group / f"{base}.yaml"))) for base in bases]
     return {key: value for level in (*inherited, dict(flat(values))) for key, value in level.items()}
+
+
+def _trainables(place: Path) -> dict[Any, Path]:
+    """Return the file of each shipped trainable by the path of its code; that of `trainable=function` has none."""
+    return {_of_file(file).get("_target_"): file for file in sorted((place / "trainable").glob("*.yaml"))}
+
+
+def shipped_part(config: Mapping[str, Any], section: str) -> Mapping[str, Any] | None:
+    """Return {dotted key: default} of a section of trials; None if code of the user's own reads it, or none does."""
+    given = config[section]
+    if section != "trainable":
+        return shipped_values(section, str(given.get("name"))) or None
+    file = _trainables(config_dir()).get(given.get("_target_"))
+    # The file of `trainable=noop`, which stands in for any trainable, has no check.
+    return _defaults(section, given, config_dir()) if file and "_check_" in _of_file(file) else None
 
 
 def options_with(key: str) -> list[str]:

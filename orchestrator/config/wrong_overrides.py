@@ -6,17 +6,21 @@ Hydra reports only the first wrong override, and offers nothing. Here each is tr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, cast
 
 from hydra import compose
 from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from orchestrator.config.compose import WRONG
+from orchestrator.config.compose import WRONG, parsed_axes
 from orchestrator.config.habits import (
+    BLANK,
+    Known,
     Replacement,
     elsewhere,
     group_for,
@@ -25,9 +29,16 @@ from orchestrator.config.habits import (
     instead_of_word,
 )
 from orchestrator.config.hydra_private import apply_override, error_line, resolved
-from orchestrator.config.kinds import OneOf
-from orchestrator.config.overrides import is_search_path, key_of
-from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, keys_of_groups
+from orchestrator.config.key_checks import (
+    axis_value_errors,
+    group_errors,
+    is_named,
+    structure_errors,
+    unread_keys,
+    value_errors,
+)
+from orchestrator.config.overrides import is_search_path, key_of, rewritten
+from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, keys_of_groups, value_at
 from orchestrator.config.search_path import Groups, primary
 from sweeps.errors import ConfigError, close_to, nearest
 from sweeps.sweep import STANDARD_AXES
@@ -62,28 +73,25 @@ class CompositionError(ConfigError):
     def _try(self, overrides: Sequence[str]) -> None:
         """Compose the config of the overrides that fit, and explain the others."""
         # Groups decide which keys exist, so all groups are chosen before any key is set.
-        choices = [override for override in overrides if self._is_choice(override)]
+        choices = [override for override in overrides if _is_choice(override, self._groups)]
+        fitting = choices
         try:
             config = _composed(choices)
         except WRONG:
             config = _composed([])
-            fitting: list[str] = []
+            fitting = []
             # The search path comes first, because it determines which groups exist.
             for override in sorted(choices, key=lambda choice: not is_search_path(choice)):
                 try:
                     config = _composed([*fitting, override])
                     fitting.append(override)
                 except WRONG as error:
-                    self._explain(override, error, _keys_of(config))
-        self._set([override for override in overrides if override not in choices], config, _keys_of(config))
+                    self._explain(override, error, _Composed(config, fitting, self._groups))
+        others = [override for override in overrides if override not in choices]
+        self._set(others, config, _Composed(config, fitting, self._groups))
 
-    def _is_choice(self, override: str) -> bool:
-        """Return whether an override counts while Hydra reads files, or is for Hydra's own section."""
-        key = key_of(override)
-        return key in self._groups.names or "/" in key or "@" in key or key.startswith("hydra.")
-
-    def _set(self, overrides: Sequence[str], config: DictConfig, keys: Sequence[str]) -> None:
-        """Set these keys in the config, and explain those that do not fit; `keys` are those before any is set."""
+    def _set(self, overrides: Sequence[str], config: DictConfig, before: _Composed) -> None:
+        """Set these keys in the config, and explain those that do not fit to what was there `before` any was set."""
         self.composed = config.copy()
         fitting: list[str] = []
         for override in overrides:
@@ -92,7 +100,7 @@ class CompositionError(ConfigError):
                 apply_override(override, self.composed)
                 fitting.append(override)
             except WRONG as error:
-                self._explain(override, error, keys)
+                self._explain(override, error, before)
         try:
             resolved(self.composed)
         except WRONG as error:
@@ -100,17 +108,64 @@ class CompositionError(ConfigError):
             middle = len(fitting) // 2
             if middle == 0:
                 self.composed = config
-                self._explain(fitting[0], error, keys)
+                self._explain(fitting[0], error, before)
                 return
-            self._set(fitting[:middle], config, keys)
-            self._set(fitting[middle:], self.composed, keys)
+            self._set(fitting[:middle], config, before)
+            self._set(fitting[middle:], self.composed, before)
 
-    def _explain(self, override: str, error: Exception, keys: Sequence[str]) -> None:
-        self._unfit[override] = _explained(override, error, keys, self._groups)
+    def _explain(self, override: str, error: Exception, config: _Composed) -> None:
+        self._unfit[override] = _explained(override, error, config)
 
 
-def _keys_of(config: DictConfig) -> list[str]:
-    return list(dotted_keys(cast(dict[str, Any], OmegaConf.to_container(config))))
+class _Composed:
+    """A config that was composed, its keys, and the trial of lines that may be suggested for it."""
+
+    def __init__(self, config: DictConfig, choices: Sequence[str], groups: Groups, unread: Sequence[str] = ()) -> None:
+        """`choices` are the overrides of groups that it was composed with; `unread` keys count as absent."""
+        self._config, self._choices, self.groups = config, choices, groups
+        keys = dotted_keys(cast(dict[str, Any], OmegaConf.to_container(config)))
+        self.keys = [key for key in keys if not is_named(key, unread)]
+
+    @cached_property
+    def known(self) -> Known:
+        """The names and the check that suggestions rely on."""
+        return Known(names=[*self.keys, *self.groups.names], fits=self.fits)
+
+    @cached_property
+    def _errors(self) -> set[str]:
+        return set(_errors_of(self._config, self.groups))
+
+    def fits(self, line: str) -> bool:
+        """Return whether a line works as typed into a shell, or has a value still to be filled in."""
+        if BLANK.search(line):
+            return True
+        try:
+            overrides = rewritten(shlex.split(re.sub(r" \(.*", "", line)))
+            choices = [override for override in overrides if _is_choice(override, self.groups)]
+            config = _composed([*self._choices, *choices]) if choices else self._config.copy()
+            for override in overrides:
+                if override not in choices:
+                    apply_override(override, config)
+            return self._errors.issuperset(_errors_of(config, self.groups))
+        except WRONG:
+            return False
+
+
+def _errors_of(config: DictConfig, groups: Groups) -> Iterator[str]:
+    """Yield the errors in the names and values of a config; no trial is made. Raises the errors in WRONG."""
+    values = resolved(config)
+    if errors := list(structure_errors(values)):  # nothing else can be read
+        yield from errors
+        return
+    axes = parsed_axes(values["sweep"]["axes"])
+    yield from (*value_errors(values, SCHEMA), *group_errors(values), *unread_keys(values), *axis_value_errors(axes))
+    yield from (axis for axis in axes if axis not in (*STANDARD_AXES, *groups.names, *dotted_keys(values)))
+
+
+def _is_choice(override: str, groups: Groups) -> bool:
+    """Return whether an override counts while Hydra reads files, or is for Hydra's own section."""
+    key = key_of(override)
+    return key in groups.names or "/" in key or "@" in key or key.startswith("hydra.")
 
 
 def _composed(overrides: Sequence[str]) -> DictConfig:
@@ -120,22 +175,45 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
     return config
 
 
-def _explained(override: str, error: Exception, keys: Sequence[str], groups: Groups) -> str:
-    """Return why an override does not fit to a config with these keys, with a suggestion."""
+def unread_errors(keys: Sequence[str], config: DictConfig, overrides: Sequence[str], groups: Groups) -> list[str]:
+    """Return a line for each key that the config has and nothing reads, as for one that does not exist."""
+    typed = {key_of(override): override for override in overrides}
+    choices = [override for override in overrides if _is_choice(override, groups)]
+    composed = _Composed(config, choices, groups, keys)
+    values = cast(dict[str, Any], OmegaConf.to_container(config))
+    lines = []
+    for key in keys:
+        value = value_at(values, key)
+        if isinstance(value, Mapping):
+            lines.append(f"there is no section {key!r}{nearest(key, composed.known.names)}")
+            continue
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        lines.append(_no_key(typed.get(key, f"{key}={shown}"), key, shown, composed))
+    return lines
+
+
+def _no_key(override: str, key: str, value: str, config: _Composed) -> str:
+    if len(value) > _LONGEST_QUOTED:
+        override, value = f"{key}=…", "…"
+    return f"{override!r}: there is no key {key!r}{_instead_of(key, value, config)}"
+
+
+def _explained(override: str, error: Exception, config: _Composed) -> str:
+    """Return why an override does not fit to a config, with a suggestion."""
+    keys, groups = config.keys, config.groups
     key, equals, value = override.lstrip("+~").partition("=")
     # It is no override at all.
     if not key:
         return f"{override!r} has no key: write KEY=VALUE without spaces"
     if not equals and not override.startswith("~"):
-        return f"{override!r} is not KEY=VALUE{_word_without_key(override, keys, groups)}"
+        return f"{override!r} is not KEY=VALUE{_word_without_key(override, config)}"
     # It chooses a config of a group: `scale=` is short for the group sweep/NAME.
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
     if "Ambiguous value" in str(error) or ("," in value and set(value.split(",")) <= set(options)):
-        is_known = key in (*keys, *groups.names) or key.startswith("sweep.axes.")
-        if not is_known and (instead := instead_of_key(key, f"[{value}]", [*keys, *groups.names])):
-            return f"{override!r}: there is no key {key!r}: {instead}"
+        if not (key in config.known.names or key.startswith("sweep.axes.")):
+            return _no_key(override, key, f"[{value}]", config)
         return f"{override!r}: {_several_values(key, value, groups)}; with -m they are several sweeps"
     if options and value == "null" and key not in ("trainable", "sweep"):
         return f"{override!r}: to leave out a group, write ~{key}"
@@ -144,12 +222,10 @@ def _explained(override: str, error: Exception, keys: Sequence[str], groups: Gro
         return f"{scale or override!r}: {_no_choice(key, value, options)}"
     # It sets a key that does not exist.
     if "Could not override" in str(error):
-        known = [*keys, *groups.names]
-        if len(value) > _LONGEST_QUOTED:
-            override, value = f"{key}=…", "…"
-        if key in known:
-            return f"{override!r}: {key} has no such key; +{key}.KEY=… adds one, ~{key}.KEY leaves one out"
-        return f"{override!r}: there is no key {key!r}{_instead_of(key, value, known, groups)}"
+        if key in keys:  # a mapping that adds keys to this section
+            names = [dotted.rpartition(".")[2] for dotted in keys if dotted.rpartition(".")[0] == key]
+            return f"{override!r}: {key} takes no other keys than {', '.join(names)}"
+        return _no_key(override, key, value, config)
     # Its value cannot be read. Labels and environment variables are given by `++`, which the user has not typed.
     written = override.removeprefix("++")
     return f"{written!r}: {error_line(error)}{_quoting(written, error)}"
@@ -166,40 +242,39 @@ def _no_choice(group: str, value: str, options: Sequence[str]) -> str:
     return f"there is no {key} {value!r}; valid: {', '.join(shown)}{_own_code(group, value)}"
 
 
-def _instead_of(key: str, value: str, known: Sequence[str], groups: Groups) -> str:
+def _instead_of(key: str, value: str, config: _Composed) -> str:
     """Return a hint for a key that does not exist: what to write, similar keys, and whether it can be added."""
     section, _, name = key.rpartition(".")
+    known, groups = config.known.names, config.groups
+    own = f"; for code of yours that reads it: +{key}={value}"
+    own = own if config.fits(shlex.quote(f"+{key}={value}")) else ""
     if (plain := key.lower().replace("-", "_")) in known:
         return f": write {Replacement(plain).override(key, value)}"
-    if group := group_for(key):
+    if (group := group_for(key)) and not value.startswith("["):  # several choices are an axis
         options = groups.options(group)
         return f": write {group}={value}" if value in options else f": {_no_choice(group, value, options)}"
-    if instead := instead_of_key(key, value, known):
-        own = f"; for a key that your code reads: +{key}={value}" if key.startswith("trainable.") else ""
-        return f": {instead}{own}"
+    if instead := instead_of_key(key, value, config.known):
+        return f": {instead}{own if key.startswith('trainable.') else ''}"
     # A name without its section comes first, then a misspelling, then a key of another choice of a group.
     names = {dotted.rpartition(".")[2]: dotted for dotted in known if dotted.rpartition(".")[0] == section}
     similar = [dotted for dotted in known if dotted.rpartition(".")[2] == name]
     similar = similar or [names[near] for near in close_to(name, names)]
     if not similar and (others := keys_of_groups().get(name)):
-        return ": " + "; ".join(filter(None, (elsewhere(dotted, value, known) for dotted in others[:2])))
-    if similar := similar or _alike(key, known, groups):
+        return ": " + "; ".join(filter(None, (elsewhere(dotted, value, config.known) for dotted in others[:2])))
+    lines = [Replacement(dotted).override(key, value) for dotted in similar or _alike(key, known, groups)]
+    if fitting := [line for line in lines if config.fits(line)]:
         # `modle=mlp` is no mode.
-        taking = [
-            dotted for dotted in similar if not isinstance(kind := SCHEMA.get(dotted), OneOf) or kind.admits(value)
-        ]
-        meant_keys = (taking or similar)[:3]
-        return f" (did you mean {' or '.join(Replacement(dotted).override(key, value) for dotted in meant_keys)}?)"
+        complete = [line for line in fitting if not BLANK.search(line)]
+        return f" (did you mean {' or '.join((complete or fitting)[:3])}?)"
     # Own sections take no further keys, and a section that is misspelt should not be added.
     top = key.partition(".")[0]
     if section in known:
         return f"; {section} has {', '.join(names)}" if len(names) <= _MOST_LISTED else ""
     close = nearest(key, known)
-    adds = f" nor one known to mean it (--help lists all); {_COMMAND}; for code of yours that reads it: +{key}={value}"
-    return close if close or top in OWN_SECTIONS else adds
+    return close if close or top in OWN_SECTIONS else f" nor one known to mean it (--help lists all); {_COMMAND}{own}"
 
 
-def _alike(key: str, known: Sequence[str], groups: Groups) -> list[str]:
+def _alike(key: str, known: Collection[str], groups: Groups) -> list[str]:
     """Return the keys with all words of a key or, if it has no section, with a similar last part."""
     # A section takes no value.
     sections = {dotted.rpartition(".")[0] for dotted in known} - {*groups.names}
@@ -248,15 +323,16 @@ def _several_values(key: str, values: str, groups: Groups) -> str:
     return "only one can be chosen" if key in groups.names else f"write a list in brackets, '{key}=[{values}]'"
 
 
-def _word_without_key(word: str, keys: Sequence[str], groups: Groups) -> str:
+def _word_without_key(word: str, config: _Composed) -> str:
     """Return a hint for a value without a key, or a key without a value."""
+    keys, groups = config.keys, config.groups
     if choices := [f"{group}={word}" for group in sorted(groups.names) if word in groups.options(group)]:
         return f" (did you mean {' or '.join(choices)}?)"
     if word.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
     if options := groups.options(word) if word in groups.names else []:
         return f": write {word}=NAME, one of {', '.join(options)}"
-    if instead := instead_of_word(word, [*keys, *groups.names]):
+    if instead := instead_of_word(word, config.known):
         return f": {instead}"
     if word in keys:
         return f": write {word}=VALUE, as conf/config.yaml describes it"
@@ -281,10 +357,14 @@ def _own_code(group: str, value: str) -> str:
     return f"; to use your own FOLDER/sweep/{value.removesuffix('.yaml')}.yaml, add -cd FOLDER"
 
 
-def axis_error(axis: str, values: Any, config: Mapping[str, Any], groups: Groups) -> str:
+def axis_error(axis: str, values: Any, config: DictConfig, overrides: Sequence[str], groups: Groups) -> str:
     """Return why an axis does not fit: it is neither a key of the config nor a group."""
-    keys = [key for key in dotted_keys(config) if not key.startswith("sweep.")]
+    # Without this axis, whose error would be that of every suggestion.
+    others = config.copy()
+    others.sweep.axes[axis] = None
+    composed = _Composed(others, [override for override in overrides if _is_choice(override, groups)], groups)
     listed = f"[{','.join(map(str, values))}]" if isinstance(values, list) else str(values)
-    instead = instead_of_key(f"sweep.axes.{axis}", listed, [*keys, *groups.names])
-    hint = f": {instead}" if instead else nearest(axis, [*keys, *groups.names, *STANDARD_AXES])
+    instead = instead_of_key(f"sweep.axes.{axis}", listed, composed.known)
+    names = [name for name in composed.known.names if not name.startswith("sweep.")]
+    hint = f": {instead}" if instead else nearest(axis, [*names, *STANDARD_AXES])
     return f"axis {axis!r} is not a config key or group{hint}"

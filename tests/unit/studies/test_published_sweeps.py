@@ -10,7 +10,7 @@ from orchestrator.analysis.trials import collect
 from orchestrator.cli.sweep_checks import request_errors, setup_errors
 from orchestrator.config.compose import initialised
 from orchestrator.config.content_hashes import Versions
-from orchestrator.config.key_checks import group_errors, key_errors, structure_errors, value_errors
+from orchestrator.config.key_checks import group_errors, structure_errors, unread_keys, value_errors
 from orchestrator.config.schema import SCHEMA
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.verdicts import verdicts
@@ -62,7 +62,7 @@ def at_scale(sweep, scale):
 def sound_trials(asked, node):
     """Return the trials of a request without errors."""
     config = asked.config
-    of_keys = (*structure_errors(config), *value_errors(config, SCHEMA), *key_errors(config), *group_errors(config))
+    of_keys = (*structure_errors(config), *value_errors(config, SCHEMA), *unread_keys(config), *group_errors(config))
     assert [*of_keys, *request_errors(config, asked.request.sweep.axes), *setup_errors(config)] == []
     return asked.trials([node], check=lambda variant: list(setup_errors(variant)))
 

@@ -121,8 +121,8 @@ def compositions(tmp_path, monkeypatch):
     ("arguments", "status", "count"),
     [
         (RUN, 0, 1),
-        ((*RUN, "report.margn=1", "modle=mlp", "retries=-1"), 2, 2),
-        (("--cfg", "job", *RUN, "modle=mlp"), 2, 3),
+        ((*RUN, "report.margn=1", "modle=mlp", "retries=-1"), 2, 3),  # that of a suggestion is tried
+        (("--cfg", "job", *RUN, "modle=mlp"), 2, 4),
         (("--help",), 0, 1),
     ],
 )

@@ -25,7 +25,7 @@ def errors_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     [
         (
             f"# @package _global_\nsweep: {{name: x, exlude: [], {AXES}}}\nbudgets: {{epochs: 1}}\nreport: {{xyz: 1}}",
-            [["'budgets'", "'budget'"], ["sweep.exlude", "'exclude'"], ["report.xyz"]],
+            [["sweep.exlude", "sweep.exclude=[]"], ["report.xyz"], ["'budgets'", "'budget'"]],
         ),
         ("", [["sweep=mine", "sweep.name", "@package _global_"]]),
         (f"sweep: {{name: x, {AXES}}}", [["sweep=mine", "sweep.name", "@package _global_"]]),

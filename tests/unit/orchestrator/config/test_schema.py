@@ -5,9 +5,9 @@ import pytest
 from orchestrator.cli.modes import MODES, TEMPLATES, WITHOUT_SWEEP
 from orchestrator.config.key_checks import (
     group_errors,
-    key_errors,
     place_errors,
     structure_errors,
+    unread_keys,
     value_errors,
 )
 from orchestrator.config.schema import SCHEMA, value_at
@@ -21,7 +21,7 @@ CONFIG = shipped_config()
 
 
 def errors(config):
-    return [*structure_errors(config), *value_errors(config, SCHEMA), *key_errors(config)]
+    return [*structure_errors(config), *value_errors(config, SCHEMA), *unread_keys(config)]
 
 
 def leaves(config, prefix=""):
@@ -63,11 +63,28 @@ def test_value_in_place_of_a_section_is_one_error(section, value):
     assert line.startswith(section) and all(name in line for name in value_at(CONFIG, section))
 
 
-def test_unknown_keys_are_errors_except_in_sections_of_the_trainable():
-    (line,) = key_errors({"budget": {"epoch": 3}, "augmentation": {"any": 1}})
-    assert "budget.epoch" in line and "'epochs'" in line
-    (line,) = key_errors({"budgets": {"epochs": 3}})
-    assert "'budgets'" in line and "'budget'" in line
+OWN = {"_target_": "mine:train", "depth": 3}
+COMMAND = {"_target_": "trainables.command.training:train", "argv": "python train.py --a {trainable.a} --w {model.w}"}
+TRAINING = {"_target_": "trainables.supervised.training:train"}
+
+
+@pytest.mark.parametrize(
+    ("config", "unread"),
+    [
+        ({"budget": {"epoch": 3}, "augmentation": {"any": 1}}, ["budget.epoch"]),
+        ({"budgets": {"epochs": 3}}, ["budgets"]),
+        ({"trainable": OWN, "augmentation": {"any": 1}, "model": {"name": "mlp", "w": 1}}, []),
+        ({"trainable": OWN, "budgets": {"epochs": 3}}, ["budgets"]),
+        ({"trainable": TRAINING | {"amp": True, "precision": "fp32"}, "amp": True}, ["amp", "trainable.amp"]),
+        ({"trainable": TRAINING | {"loader": {"workers": 1, "x": 1}}}, ["trainable.loader.x"]),
+        ({"trainable": TRAINING, "model": {"name": "mlp", "hidden": [1], "w": 1}}, ["model.w"]),
+        ({"trainable": TRAINING, "model": {"name": "mine:mlp", "w": 1}}, []),
+        ({"trainable": TRAINING, "model": {"name": "hf", "config": {"attn": 1}, "lora": {"r": 1}}}, []),
+        ({"trainable": COMMAND | {"a": 1, "b": 1, "env": {"X": 1}}, "model": {"name": "mlp", "w": 1}}, ["trainable.b"]),
+    ],
+)
+def test_keys_that_nothing_reads(config, unread):
+    assert list(unread_keys(config)) == unread
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from orchestrator.config.habits import (
     instead_of_word,
 )
 from orchestrator.config.hydra_private import apply_override, error_line, resolved
-from orchestrator.config.key_checks import axis_value_errors, key_errors, structure_errors, value_errors
+from orchestrator.config.key_checks import axis_value_errors, structure_errors, unread_keys, value_errors
 from orchestrator.config.overrides import key_of, rewritten
 from orchestrator.config.schema import SCHEMA
 from orchestrator.config.search_path import Groups, primary
@@ -205,7 +205,7 @@ def refusals(choices: list[str], *given: str) -> list[str]:
             if override not in own:
                 apply_override(override, whole)
         config = resolved(whole)
-    errors = [*structure_errors(config), *key_errors(config), *value_errors(config, SCHEMA)]
+    errors = [*structure_errors(config), *unread_keys(config), *value_errors(config, SCHEMA)]
     return [*errors, *axis_value_errors(parsed_axes(config["sweep"]["axes"]))]
 
 
@@ -237,6 +237,33 @@ def test_no_word_has_both_an_override_and_an_action() -> None:
     tables = Habits.read()
     words = [{word for word in table if not word.startswith("~")} for table in (tables.replacements, tables.actions)]
     assert words[0].isdisjoint(words[1])
+
+
+@pytest.mark.parametrize(
+    "wish", ["devices=[0,1]", "gpu_ids=0,1", "gpu_memory=40GB", "b=/tmp/x", "+resume=x", "+amp=maybe"]
+)
+def test_a_suggestion_that_does_not_work_is_not_made(wish: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep=batch_scaling", "mode=plan", *wish.split(" ")]) == 2
+    assert not list(suggestions(capsys.readouterr().err))
+
+
+READ = {
+    "+mine=0.3 trainable.lr=${mine}": True,
+    "+mine=0.3": False,
+    "+model.foo=1": False,
+    "+trainable.depth=3": False,
+    "+trainable.depth=3 trainable=function trainable._target_=mine:train": True,
+    "+mine.depth=3 trainable=function trainable._target_=mine:train": True,
+    "+trainable.a=3 -- python -c x {trainable.a} {gpus} {device_batch_size} {lr} {lr_rule}": True,
+    "+trainable.a=3 -- python -c x {gpus} {device_batch_size} {lr} {lr_rule}": False,
+}
+
+
+@pytest.mark.parametrize("line", READ)
+def test_a_key_that_nothing_reads_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rates = ["trainable.lr=1", "trainable.reference_batch_size=32"] * (" -- " in line)
+    main(["sweep=batch_scaling", "mode=plan", *rates, *line.split(" ")])
+    assert ("there is no key" in capsys.readouterr().err) is not READ[line]
 
 
 def test_unknown_words_have_no_suggestion() -> None:
