@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import with_recorded
 from orchestrator.config.compose import WRONG, Composition, expanded, initialised, is_known, is_multirun
+from orchestrator.config.habits import copyable
 from orchestrator.config.hydra_private import (
     error_line,
     flag_names,
@@ -29,8 +30,10 @@ from orchestrator.config.hydra_private import (
     run_jobs,
     show,
 )
+from orchestrator.config.key_checks import structure_errors
 from orchestrator.config.overrides import key_of, rewritten, with_command, with_search_path
 from orchestrator.config.request import RUNNING
+from orchestrator.config.schema import may_be_axis
 from orchestrator.config.search_path import PRIMARY, primary, with_primary
 from orchestrator.config.settings import SweeperObjectiveSection
 from orchestrator.run.interrupt import INTERRUPTED
@@ -106,6 +109,8 @@ def without_dashes(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]
         name, equals, value = argument.partition("=")
         # A flag may be cut (`--conf`), and a short one has its value behind it (`-cdFOLDER`).
         is_flag = any(flag.startswith(name) or (name[1:2] != "-" and name.startswith(flag)) for flag in flags)
+        # `--config FILE` is no flag of Hydra's, but the beginning of three.
+        is_flag = is_flag and not (name in ("--config", "-c") and [value, *rest][not value].endswith((".yaml", ".yml")))
         if not name.startswith("-") or is_flag:
             plain.append(argument)
             continue
@@ -129,17 +134,20 @@ def _dash_errors(arguments: Sequence[str], options: Mapping[str, str]) -> Iterat
 
     flags = flags_parser().parse_intermixed_args(list(arguments))
     errors: Sequence[str] = ()
+    told: list[str] = []
     with with_primary(flags.config_name or PRIMARY, flags.config_dir if flags.config_name else None), initialised():
         try:
-            composed(with_search_path(flags.overrides, flags.config_dir))
+            errors = list(structure_errors(composed(with_search_path(flags.overrides, flags.config_dir)).config))
         except ConfigError as error:
             errors = error.errors
     for override, written in options.items():
         key = key_of(override)
-        explained = [line.partition(": ")[2] for line in errors if line.startswith(repr(override))]
+        own = [line for line in errors if line.startswith((repr(override), f"{key} must be", f"unknown {key} "))]
+        explained = [line.partition(": ")[2] or line for line in own]
         reason = explained[0].removeprefix(f"there is no key {key!r}: ") if explained else f"write {override}"
+        told += own
         yield f"{written!r}: keys have no dashes: {reason}"
-    yield from (line for line in errors if not line.startswith(tuple(map(repr, options))))
+    yield from (line for line in errors if line not in told)
 
 
 def _flag_errors(flags: Namespace) -> Iterator[str]:
@@ -219,6 +227,10 @@ def check_sweeps(overrides: Sequence[str]) -> None:
     errors: list[str] = []
     first_in: dict[str, tuple[list[str], Any]] = {}
     sweeps = expanded(overrides)
+    swept = [override for override in overrides if override not in sweeps[0]]
+    as_axes = [copyable(f'sweep.axes."{key_of(override)}"', override.partition("=")[2]) for override in swept]
+    are_axes = as_axes and all(may_be_axis(key_of(override)) for override in swept)
+    axes = f"to compare them in one sweep, write {' '.join(as_axes)} without -m; or " if are_axes else ""
     if len(sweeps) > MANY:
         print(f"checking {len(sweeps)} sweeps before the first one starts", file=sys.stderr)
     for sweep in sweeps:
@@ -236,7 +248,7 @@ def check_sweeps(overrides: Sequence[str]) -> None:
         if request.settings.mode in RUNNING and not request.settings.allow_changed and fingerprint != expected:
             errors.append(
                 f"{prefix}its results would go to {place}, as those with {' '.join(others)} do, but the configs differ:"
-                " give each sweep a folder, for example with 'results_dir=results/${hydra:job.num}'"
+                f" {axes}give each sweep a folder, for example with 'results_dir=results/${{hydra:job.num}}'"
             )
     if errors:
         raise ConfigError(errors)

@@ -20,6 +20,7 @@ from orchestrator.config.key_checks import (
     structure_errors,
     value_errors,
 )
+from orchestrator.config.kinds import is_text
 from orchestrator.config.request import READING, RUNNING, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
@@ -52,6 +53,8 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
         return Composition(overrides, sections)
     except CompositionError as error:
         errors = list(error.errors)
+        if error.composed is not None and is_text(mode := error.composed.get("mode")):
+            errors += value_errors({"mode": mode}, ["mode"])
         # Without a sweep the rest would only produce consequences of that.
         names_a_sweep = any(override.startswith(("sweep=", "sweep.name=")) for override in error.fitting)
         if names_a_sweep and error.composed is not None:

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from orchestrator.config.kinds import FLAG, FLAG_WORDS, KeyKind, Number, OneOf, is_money, seconds_in, values_in
-from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, options_with
+from orchestrator.config.schema import SCHEMA, may_be_axis, options_with
 from orchestrator.store import files
 from sweeps.errors import UnknownChoice
 
@@ -116,7 +117,7 @@ class Replacement:
         if "=" in self.text:
             return self.text + self.remark
         value = synonym_of(self.text, value) or value
-        kind, top = SCHEMA.get(self.text), self.text.partition(".")[0]
+        kind = SCHEMA.get(self.text)
         section, _, name = self.text.rpartition(".")
         if value == "true" and kind is not FLAG:  # a flag for a key that takes a value
             value = "…"
@@ -126,10 +127,11 @@ class Replacement:
             option = name if section in _IN_MAPPING else key.rpartition(".")[2]
             return f"'{self.settable}={{{option}: {_option_value(option, value)}}}'{self.remark}"
         if section == "sweep.axes":
+            value = f"<={value}" if key.rpartition(".")[2].startswith("max_") and value.isdecimal() else value
             is_count = key.endswith(("seeds", "repeats")) and value.isdecimal() and 0 < int(value) <= _MOST_SEEDS
             return copyable(self.text, ",".join(map(str, range(int(value)))) if is_count else value) + self.remark
-        can_be_axis = top not in OWN_SECTIONS or top in IDENTIFYING
-        if can_be_axis and (key.startswith("sweep.axes.") or value.startswith("[") or values_in(value) != value):
+        is_several = value.startswith("[") or values_in(value) != value
+        if may_be_axis(self.text) and (is_several or key.startswith("sweep.axes.")):
             axis = f'"{self.text}"' if "." in self.text else self.text
             return f"'sweep.axes.{axis}={_in_brackets(self.text, value)}'{self.remark}"
         if isinstance(kind, OneOf) and not kind.admits(value):
@@ -194,9 +196,13 @@ def instead_of_key(key: str, value: str, known: Known = ANYTHING) -> str:
 
     Also keys in a section are recognised by their last part: `model.lr`, `budget.wall_s`, `sweep.axes.lr`.
     """
-    name = _plain(re.sub("(?<=[a-z])(?=[A-Z])", "_", key.rpartition(".")[2]))
+    section, _, name = key.rpartition(".")
+    # `metric.name=val_loss` is `metric=val_loss`, and no name of the sweep.
+    if name == "name" and section and section != "sweep":
+        key, name = section, section.rpartition(".")[2]
+    name = _plain(re.sub("(?<=[a-z])(?=[A-Z])", "_", name))
     readings = _readings(value)
-    words = [*[key] * ("." in key)]
+    words = [word for reading in readings for word in (f"{key}={reading}", key)] if "." in key else []
     for base in (name, f"~{_stem(name)}"):
         words += [*(f"{base}={reading}" for reading in readings), base]
     if instead := _instead(key, value, words, known):
@@ -247,6 +253,18 @@ def instead_of_section(section: str, value: str) -> str:
     return f"write {' or '.join(offered)}" if offered else ""
 
 
+def left_out(text: str, axes: Mapping[str, Any], axis: str = "") -> str:
+    """Return the line that leaves out values of an axis: `sqrt`, `lr_rule=sqrt` or `{lr_rule: sqrt}`; else empty."""
+    values = re.sub(r"""['"\[\] ]""", "", text).strip("{}")
+    if named := re.fullmatch(r"([\w.]+)[:=](.+)", values):
+        axis, values = named[1], named[2]
+    there = {name: list(map(str, given)) for name, given in axes.items() if isinstance(given, list)}
+    having = [name for name, given in there.items() if {*values.split(",")} <= {*given}]
+    excluded = f"[{values}]" if "," in values else values
+    lines = [f"'sweep.exclude=[{{{name}: {excluded}}}]'" for name in having if axis in ("", name)]
+    return f"write {' or '.join(lines)}" if lines else ""
+
+
 def group_for(key: str) -> str:
     """Return the config group that a key that does not exist is a synonym of; empty if there is none."""
     names = [replacement.text for replacement in Habits.read().replacements.get(_plain(key), ())]
@@ -268,10 +286,12 @@ _FALSE = ("false", "null", *FLAG_WORDS["false"])
 
 
 def _readings(value: str) -> list[str]:
-    """Return what a value may stand for in the tables: itself, `true`, `false`, `n`, `FILE` or `TEXT`."""
+    """Return what a value may stand for in the tables: itself, `true`, `false`, `n`, `IDS`, `FILE` or `TEXT`."""
     value = _plain(value)
     readings = [value, *["true"] * (value in _TRUE), *["false"] * (value in _FALSE), *["n"] * value.isdecimal()]
     is_name = value[:1].isalpha() and value not in (*_TRUE, *_FALSE, "auto", "all", "max") and values_in(value) == value
+    # GPUs are counted from 0; `cuda:0` is just a kind of device.
+    readings += ["IDS"] * bool(re.fullmatch(r"\[?(cuda:)?0(,(cuda:)?\d+)+\]?|cuda:[1-9]\d*", value.replace(" ", "")))
     return [*readings, *["FILE"] * bool(re.search(r"\.[a-z]{2,5}$", value)), *["TEXT"] * is_name]
 
 
@@ -296,6 +316,9 @@ def _by_word(key: str, value: str, word: str, known: Known) -> str:
     habits = Habits.read()
     if action := habits.actions.get(word):
         name = key.rpartition(".")[2].replace("_", "-")
+        ids = re.findall(r"\d+", value)
+        counts = values_in(f"1..{max(1, len(ids))}")
+        action = action.replace("{ids}", ",".join(ids) or "0").replace("{counts}", counts)
         if value == "true":  # a flag
             return action.replace("{name}={value}", name).replace("{value}", "")
         return action.replace("{name}", name).replace("{value}", value)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.habits import explained, instead_of_section
+from orchestrator.config.habits import explained, instead_of_section, left_out
 from orchestrator.config.kinds import FLAG, KeyKind, Number, Structure, is_mapping, values_in
 from orchestrator.config.schema import (
     GROUPS,
@@ -41,7 +41,11 @@ def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"{section} must be a section with {', '.join(keys)}, not {shown}{hint}"
     for key, kind in SCHEMA.items():
         if isinstance(kind, Structure) and _is_in_section(config, key):
-            yield from _errors(kind, key, value_at(config, key))
+            instead = ""
+            if key == "sweep.exclude" and is_mapping(axes := value_at(config, "sweep.axes")):
+                instead = left_out(str(value_at(config, key)), dict(flat(axes)))
+            hint = f": {instead}" if instead else ""
+            yield from (f"{line}{hint}" for line in _errors(kind, key, value_at(config, key)))
     yield from name_errors(config)
 
 

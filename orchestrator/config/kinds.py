@@ -67,6 +67,10 @@ class Number(KeyKind):
         # People copy prices with their currency, and write durations as in other tools.
         text = text.strip()
         number = None if self.unit else _number_in(text)
+        if self.unit == "hours" and (
+            hours := re.fullmatch(rf"({_NUMBER}) ?(?:gpu[-_ ]?)?h(?:ours?|rs?)?", text.lower())
+        ):
+            number = hours[1]
         if self.unit == "seconds":
             seconds = seconds_in(text)
             number = None if seconds is None else f"{seconds:g}"
@@ -84,6 +88,9 @@ class Number(KeyKind):
             return False
         return bool(self.above < value < self.below and value >= self.at_least)
 
+
+_SPAN = r"(?:tune\.)?(?:q?log_?uniform|q?uniform|q?randint|logspace|linspace|interval)\((.+?),(.+?)(?:,.*)?\)"
+"""A range as functions of Ray Tune, Optuna and NumPy write it."""
 
 _NUMBER = r"(?:\d[\d_]*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"
 _FACTORS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
@@ -110,7 +117,10 @@ def values_in(text: str, *, every: bool = False) -> str:
 
     A range has its powers of 2 of whole numbers, else of 10, or `every` whole number.
     """
-    inside = re.sub(r"^(?:up[ _]?to[ _]?|<=?) ?(?=\d)", "1..", text.removeprefix("choice").strip("()[]{} "))
+    if drawn := re.fullmatch(_SPAN, text.replace(" ", "")):
+        text = f"{drawn[1]}..{drawn[2]}"
+    text = re.sub(r"^(?:tune\.)?(?:choice|grid_search)(?=\()", "", text)
+    inside = re.sub(r"^(?:up[ _]?to[ _]?|<=?) ?(?=\d)", "1..", text.strip("()[]{} "))
     span = re.fullmatch(rf"({_NUMBER}) ?(?:\.\.\.?|-|:|to) ?({_NUMBER})", inside.lower())
     if not span:
         values = [value.strip() for value in inside.split(",")]
@@ -122,7 +132,7 @@ def values_in(text: str, *, every: bool = False) -> str:
     values = [span[1]]
     while 0 < float(values[-1]) * step < high * (1 - 1e-9) and len(values) < _MOST_IN_RANGE:
         values.append(f"{float(values[-1]) * step:g}")
-    return ",".join([*values, span[2]])
+    return ",".join(dict.fromkeys([*values, span[2]]))
 
 
 _SECONDS = {

@@ -55,6 +55,12 @@ IDENTIFYING = (
 """Own sections that can change a trial's result: part of its identity as written, `auto` as `auto`."""
 
 
+def may_be_axis(key: str) -> bool:
+    """Return whether a key or group can change a trial, so that its values can be an axis."""
+    section = key.partition(".")[0]
+    return section not in OWN_SECTIONS or section in IDENTIFYING
+
+
 def trainable_part(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections of a config that belong to the trainable."""
     return {key: value for key, value in config.items() if key not in OWN_SECTIONS}

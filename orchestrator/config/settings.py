@@ -292,7 +292,7 @@ class BudgetSection:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SweepBudgetSection:
-    gpu_hours: float | None = key(None, Number(at_least=0, null=True))
+    gpu_hours: float | None = key(None, Number(at_least=0, unit="hours", null=True))
     """of all trials in the journal; worker-hours on machines without GPUs"""
     wall_s: float | None = key(None, Number(at_least=0, unit="seconds", null=True))
     """seconds since this command began"""

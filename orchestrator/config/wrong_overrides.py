@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose
@@ -27,6 +28,7 @@ from orchestrator.config.habits import (
     instead_of_choice,
     instead_of_key,
     instead_of_word,
+    left_out,
 )
 from orchestrator.config.hydra_private import apply_override, error_line, resolved
 from orchestrator.config.key_checks import (
@@ -37,13 +39,17 @@ from orchestrator.config.key_checks import (
     unread_keys,
     value_errors,
 )
+from orchestrator.config.kinds import values_in
 from orchestrator.config.overrides import is_search_path, key_of, rewritten
-from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, keys_of_groups, value_at
+from orchestrator.config.schema import OWN_SECTIONS, SCHEMA, keys_of_groups, may_be_axis, value_at
 from orchestrator.config.search_path import Groups, primary
+from sweeps.axes import Axes, flat
 from sweeps.errors import ConfigError, close_to, nearest
 from sweeps.sweep import STANDARD_AXES
 
 _SCRIPTS = (".py", ".sh")
+_FILES_OF_CONFIGS = (".yaml", ".yml")
+_LEAVES_OUT = ("exclude", "excludes", "except", "without", "skip", "drop", "remove", "leave_out")
 _MOST_LISTED = 8  # keys of a section, or choices of a group
 _LONGEST_QUOTED = 200  # longer values are not repeated in a message
 _COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
@@ -68,7 +74,8 @@ class CompositionError(ConfigError):
     def is_due_to_them(self, message: str) -> bool:
         """Return whether an error in the rest may be a consequence of these overrides missing."""
         names = [key_of(override).rpartition(".")[2] for override in self._unfit]
-        return any(re.search(rf"\b{re.escape(name)}\b", message) for name in names)
+        wrong = message.partition(": write ")[0]
+        return any(re.search(rf"\b{re.escape(name)}\b", wrong) for name in names)
 
     def _try(self, overrides: Sequence[str]) -> None:
         """Compose the config of the overrides that fit, and explain the others."""
@@ -125,6 +132,11 @@ class _Composed:
         self._config, self._choices, self.groups = config, choices, groups
         keys = dotted_keys(cast(dict[str, Any], OmegaConf.to_container(config)))
         self.keys = [key for key in keys if not is_named(key, unread)]
+
+    @property
+    def axes(self) -> Axes:
+        """The axes with their values as the config has them."""
+        return dict(flat(cast(dict[str, Any], OmegaConf.to_container(self._config.sweep.axes))))
 
     @cached_property
     def known(self) -> Known:
@@ -207,6 +219,12 @@ def _explained(override: str, error: Exception, config: _Composed) -> str:
         return f"{override!r} has no key: write KEY=VALUE without spaces"
     if not equals and not override.startswith("~"):
         return f"{override!r} is not KEY=VALUE{_word_without_key(override, config)}"
+    # It leaves out values: `lr_rule!=sqrt`, `~sweep.axes.lr_rule=sqrt`, `sweep.exclude={lr_rule: sqrt}`.
+    if key == "sweep.exclude" or key.endswith("!") or override.startswith("~sweep.axes."):
+        axis, _, last = key.removeprefix("sweep.axes.").rstrip("!").rpartition("." if not equals else "\0")
+        instead = left_out(value or last, config.axes, (axis or last) if key != "sweep.exclude" else "")
+        if instead:
+            return f"{override!r}: {instead}"
     # It chooses a config of a group: `scale=` is short for the group sweep/NAME.
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
@@ -226,6 +244,15 @@ def _explained(override: str, error: Exception, config: _Composed) -> str:
             names = [dotted.rpartition(".")[2] for dotted in keys if dotted.rpartition(".")[0] == key]
             return f"{override!r}: {key} takes no other keys than {', '.join(names)}"
         return _no_key(override, key, value, config)
+    # Its value is a range or a list as other programs write it.
+    inner = re.fullmatch(r"\{([\w.]+):(.*)\}", value) if key == "sweep.axes" else None
+    name, text = (f"sweep.axes.{inner[1]}", inner[2]) if inner else (key, value)
+    if "(" in text and not text.startswith("range(") and (values := values_in(text)) != text:
+        instead = instead_of_key(name, f"[{values}]", config.known)
+        line = Replacement(name.removeprefix("sweep.axes.")).override("sweep.axes.", values)
+        instead = instead or (f"write {line}" if config.fits(line) else "")
+        if instead:
+            return f"{f'{name}={text}'!r}: {instead}"
     # Its value cannot be read. Labels and environment variables are given by `++`, which the user has not typed.
     written = override.removeprefix("++")
     return f"{written!r}: {error_line(error)}{_quoting(written, error)}"
@@ -250,11 +277,14 @@ def _instead_of(key: str, value: str, config: _Composed) -> str:
     own = own if config.fits(shlex.quote(f"+{key}={value}")) else ""
     if (plain := key.lower().replace("-", "_")) in known:
         return f": write {Replacement(plain).override(key, value)}"
-    if (group := group_for(key)) and not value.startswith("["):  # several choices are an axis
-        options = groups.options(group)
-        return f": write {group}={value}" if value in options else f": {_no_choice(group, value, options)}"
+    if name in _LEAVES_OUT and (instead := left_out(value, config.axes)):
+        return f": {instead}"
+    if value.endswith(_FILES_OF_CONFIGS) and section == "":
+        return f": {_own_file(value)}"
     if instead := instead_of_key(key, value, config.known):
         return f": {instead}{own if key.startswith('trainable.') else ''}"
+    if (group := group_for(key)) and not value.startswith("["):  # several choices are an axis
+        return f": {_no_choice(group, value, groups.options(group))}"
     # A name without its section comes first, then a misspelling, then a key of another choice of a group.
     names = {dotted.rpartition(".")[2]: dotted for dotted in known if dotted.rpartition(".")[0] == section}
     similar = [dotted for dotted in known if dotted.rpartition(".")[2] == name]
@@ -315,10 +345,9 @@ def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 def _several_values(key: str, values: str, groups: Groups) -> str:
     """Return how to write several values: as an axis, if the key can be one."""
-    section = key.partition(".")[0]
     if key.startswith("sweep.axes."):
         return f"an axis takes a list in brackets, '{key}=[{values}]'"
-    if section not in OWN_SECTIONS or section in IDENTIFYING:
+    if may_be_axis(key):
         return f"an axis takes a list in brackets, 'sweep.axes.{key}=[{values}]'"
     return "only one can be chosen" if key in groups.names else f"write a list in brackets, '{key}=[{values}]'"
 
@@ -330,6 +359,8 @@ def _word_without_key(word: str, config: _Composed) -> str:
         return f" (did you mean {' or '.join(choices)}?)"
     if word.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
+    if word.endswith(_FILES_OF_CONFIGS):
+        return f": {_own_file(word)}"
     if options := groups.options(word) if word in groups.names else []:
         return f": write {word}=NAME, one of {', '.join(options)}"
     if instead := instead_of_word(word, config.known):
@@ -337,6 +368,16 @@ def _word_without_key(word: str, config: _Composed) -> str:
     if word in keys:
         return f": write {word}=VALUE, as conf/config.yaml describes it"
     return "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
+
+
+def _own_file(file: str) -> str:
+    """Return how to run a sweep file of the user's."""
+    path = Path(file)
+    if path.parent.name == "sweep":
+        return f"write -cd {path.parent.parent} sweep={path.stem}"
+    return (
+        f"sweep files are in a folder `sweep`: mkdir -p my/sweep && cp {file} my/sweep; write -cd my sweep={path.stem}"
+    )
 
 
 def _own_code(group: str, value: str) -> str:
@@ -350,11 +391,16 @@ def _own_code(group: str, value: str) -> str:
         return f"; to use code of yours: {key}={value} 'trusted_modules=[{re.split('[.:]', value)[0]}]'"
     if group == "data":
         return "; for your own images in a folder for each class: data=imagefolder data.path=FOLDER"
+    if group == "model" and value.startswith("timm"):
+        name = value.partition("/")[2] or "NAME"
+        return f"; or write model.name=timm:create_model +model.model_name={name} 'trusted_modules=[timm]'"
     if group != "sweep":
         return ""
+    if value.endswith(_FILES_OF_CONFIGS):
+        return f"; {_own_file(value)}"
     if value.startswith("published/"):
         return "; the published experiments are in a clone of the repository, not in the installed package"
-    return f"; to use your own FOLDER/sweep/{value.removesuffix('.yaml')}.yaml, add -cd FOLDER"
+    return f"; to use your own FOLDER/sweep/{value}.yaml, add -cd FOLDER"
 
 
 def axis_error(axis: str, values: Any, config: DictConfig, overrides: Sequence[str], groups: Groups) -> str:
@@ -364,6 +410,8 @@ def axis_error(axis: str, values: Any, config: DictConfig, overrides: Sequence[s
     others.sweep.axes[axis] = None
     composed = _Composed(others, [override for override in overrides if _is_choice(override, groups)], groups)
     listed = f"[{','.join(map(str, values))}]" if isinstance(values, list) else str(values)
+    if axis.endswith("-") and (instead := left_out(listed, composed.axes, axis.removesuffix("-"))):
+        return f"axis {axis!r} does not exist: {instead}"
     instead = instead_of_key(f"sweep.axes.{axis}", listed, composed.known)
     names = [name for name in composed.known.names if not name.startswith("sweep.")]
     hint = f": {instead}" if instead else nearest(axis, [*names, *STANDARD_AXES])

@@ -116,6 +116,30 @@ WISHES = {
     "retry=true": "rerun=failed",
     "gpu=H100": "cluster.gpu_type=H100",
     "margin=0.5%": "report.margin=0.005",
+    "+amp=true": "trainable.precision=bf16",
+    "+trainable.amp=true": "trainable.precision=bf16",
+    "++sweep.budget.hours=1": "time_limit_s=3600",
+    "exclude=sqrt": "sweep.exclude=[{lr_rule: sqrt}]",
+    "--exclude sqrt": "sweep.exclude=[{lr_rule: sqrt}]",
+    "lr_rule!=sqrt": "sweep.exclude=[{lr_rule: sqrt}]",
+    "sweep.axes.lr_rule!=none,sqrt": "sweep.exclude=[{lr_rule: [none,sqrt]}]",
+    "sweep.axes.lr_rule-=[sqrt]": "sweep.exclude=[{lr_rule: sqrt}]",
+    "~sweep.axes.lr_rule=sqrt": "sweep.exclude=[{lr_rule: sqrt}]",
+    "~sweep.axes.lr_rule.sqrt": "sweep.exclude=[{lr_rule: sqrt}]",
+    "sweep.axes.lr=loguniform(1e-3,1e-1)": 'sweep.axes."trainable.lr"=[1e-3,0.01,1e-1]',
+    "lr=tune.loguniform(1e-3,1e-1)": 'sweep.axes."trainable.lr"=[1e-3,0.01,1e-1]',
+    "sweep.axes.device_batch_size=choice([32,64])": "sweep.axes.device_batch_size=[32,64]",
+    "scheduler=asha": "sweep.early_stop=asha",
+    "max_gpus=4": "sweep.axes.gpus=[1,2,4]",
+    "max_gpus=1": "sweep.axes.gpus=[1]",
+    "metric.name=val_loss": "report.metric=val_loss",
+    "run.name=mine": "sweep.name=mine",
+    "--no-report": "report.html=false",
+    "report=false": "report.html=false",
+    "wandb.mode=disabled": "tracker.wandb.enabled=false",
+    "warmup=off": "warmup_epochs=0",
+    "dashboard=off": "cluster.dashboard=false",
+    "sweep.budget.gpu_hours=20h": "sweep.budget.gpu_hours=20",
 }
 
 
@@ -144,7 +168,7 @@ def rounds(overrides: Iterable[str], alone: tuple[str, ...]) -> list[list[str]]:
 
 
 def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
-    options = [wish for wish in WISHES if wish.startswith("-")]
+    options = [wish for wish in WISHES if wish.startswith(("-", "+", "report="))]
     hiding = ("sweep.axes.", "trainable.", "budget.")  # their errors hide others
     words = [wish for wish in WISHES if wish not in options]
     for wishes in [*rounds(words, hiding), *([option] for option in options)]:
@@ -229,7 +253,11 @@ def test_values_of_the_table_compose(target: str) -> None:
 
 @pytest.mark.parametrize("action", [entry["do"] for entry in TABLES["actions"] if "write " in entry["do"]])
 def test_what_an_action_offers_composes(action: str) -> None:
-    offered = re.split(r"; | for | with | of | \(or|, and", action.partition("write ")[2])[0].replace("METRIC", "x")
+    offered = (
+        re.split(r"; | for | with | of | \(or|, and", action.partition("write ")[2])[0]
+        .replace("METRIC", "x")
+        .replace("{counts}", "1")
+    )
     assert refusals(["sweep=batch_scaling"], *(word for word in shlex.split(offered) if "=" in word)) == []
 
 
@@ -240,8 +268,56 @@ def test_no_word_has_both_an_override_and_an_action() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", ["devices=[0,1]", "gpu_ids=0,1", "gpu_memory=40GB", "b=/tmp/x", "+resume=x", "+amp=maybe"]
+    ("word", "told"),
+    [
+        *(
+            (word, ["CUDA_VISIBLE_DEVICES=0,1", "'sweep.axes.gpus=[1,2]'"])
+            for word in (
+                "devices=[0,1]",
+                "gpu_ids=0,1",
+                "gpus=0,1",
+                "resources.gpu_ids=[0,1]",
+                "sweep.axes.gpu_ids=[0,1]",
+            )
+        ),
+        *(
+            (word, ["CUDA_VISIBLE_DEVICES=1", "'sweep.axes.gpus=[1]'"])
+            for word in ("device=cuda:1", "CUDA_VISIBLE_DEVICES=1")
+        ),
+        ("metric.goal=minimize", ["report.metric={name: METRIC"]),
+        ("gpu_memory=40GB", ["mode=forecast"]),
+        ("tracker=off", ["by default"]),
+    ],
 )
+def test_words_with_two_meanings_have_the_likely_one(word: str, told: list[str]) -> None:
+    assert all(part in instead_of_key(*word.split("=")) for part in told)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("sweep.exclude=sqrt", "'sweep.exclude=[{lr_rule: sqrt}]'"),
+        ("sweep.exclude=[sqrt]", "'sweep.exclude=[{lr_rule: sqrt}]'"),
+        ("sweep.exclude={lr_rule: sqrt}", "'sweep.exclude=[{lr_rule: sqrt}]'"),
+        ("sweep=/home/me/my/sweep/mine.yaml", "-cd /home/me/my sweep=mine"),
+        ("config=/home/me/my/sweep/mine.yaml", "-cd /home/me/my sweep=mine"),
+        ("--config mine.yaml", "-cd my sweep=mine"),
+        ("mine.yaml", "-cd my sweep=mine"),
+        ("model=timm/vit_b", "model.name=timm:create_model +model.model_name=vit_b 'trusted_modules=[timm]'"),
+    ],
+)
+def test_the_line_to_type_ends_the_error(given: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = given.split(" ") if given.startswith("--") else [given]
+    assert main(["sweep=batch_scaling", "mode=plan", *words]) == 2
+    assert capsys.readouterr().err.strip().endswith(f"write {line}")
+
+
+def test_values_of_a_multirun_are_offered_as_an_axis(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-m", "sweep=batch_scaling", "optimizer.lr=0.1,0.01"]) == 2
+    assert "'sweep.axes.\"optimizer.lr\"=[0.1,0.01]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wish", ["b=/tmp/x", "+resume=x", "+amp=maybe"])
 def test_a_suggestion_that_does_not_work_is_not_made(wish: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep=batch_scaling", "mode=plan", *wish.split(" ")]) == 2
     assert not list(suggestions(capsys.readouterr().err))
