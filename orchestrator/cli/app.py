@@ -60,6 +60,11 @@ def main(arguments: Sequence[str]) -> int:
         arguments, options = without_dashes(with_command(arguments))
         if options:
             raise ConfigError(_dash_errors(rewritten(arguments), options))
+        if any(argument.removeprefix("mode=") in ("logs", "log", "show", "trace") for argument in arguments):
+            from orchestrator.cli.status import logs_of  # imported here so that --help stays quick
+
+            if lines := list(logs_of(arguments)):
+                raise ConfigError(lines)
         # A report may be asked for by its folder alone.
         completed = with_recorded(rewritten(arguments))
         if completed.remark:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.hydra_private import flags_parser
-from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, with_search_path
+from orchestrator.config.overrides import FROM_PROGRAM, command, key_of, literal, with_search_path
 from orchestrator.config.request import READING
 from orchestrator.config.schema import value_at
 from orchestrator.config.search_path import PRIMARY, with_primary
@@ -136,6 +136,20 @@ def recorded_arguments(history: History) -> list[str]:
         reference = value_at(history.fingerprint or {}, f"config.{_REFERENCE}")
         settings += [] if reference is None else [f"++{_REFERENCE}={literal(reference)}"]
     return [argument for argument in settings if is_data(argument)]
+
+
+def command_again(composition: Composition) -> str:
+    """Return the command that ran the sweep in the folder of results that a config names, with its other overrides.
+
+    Empty if that is not the folder of one sweep. The command is only told: the journal may come from a stranger.
+    """
+    folder = ResultsFolder(Path(str(composition.config["results_dir"])).expanduser())
+    if not folder.journal.is_file():
+        return ""
+    own = [argument for argument in composition.arguments if key_of(argument) not in _PLACES]
+    places = [f"results_dir={literal(str(folder.root.parent))}", f"sweep.name={literal(folder.root.name)}"]
+    replaced = tuple(f"{key_of(argument)}=" for argument in [*own, *places, "rerun=", "mode="])
+    return command(_arguments_in(read_results(folder).history), [*own, *places], dropped=replaced)
 
 
 def _arguments_in(history: History) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,18 +22,43 @@ from orchestrator.store.history import History
 from orchestrator.store.lock import driver_of
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import history_in
-from orchestrator.store.results_folder import JOURNAL, ResultsFolder
+from orchestrator.store.results_folder import JOURNAL, ResultsFolder, results_below
 from orchestrator.text.numbers import counted
 from orchestrator.text.rows import trial_label
 from sweeps.identity import SHOWN_DIGITS
+from sweeps.status import Status
 from sweeps.trial import Batch
+
+_MOST_FAILURES = 5  # failed trials that are listed
 
 
 def status_of(root: Path) -> dict[str, Any]:
     """Return a sweep's state as JSON values. Raises ConfigError if the folder has no journal."""
     folder = ResultsFolder(root)
     history = history_in(folder)
-    return state_of(folder, history, history.ends)
+    failures = [_failure(folder, end) for end in history.ends.values() if end.status == Status.FAILED]
+    return {**state_of(folder, history, history.ends), "failures": failures}
+
+
+def _failure(folder: ResultsFolder, end: TrialRecord) -> dict[str, str]:
+    """Return a trial's id, the first line of its error, and the file or folder that has the rest."""
+    trace = folder.trace(end.trial_id)
+    place = trace if trace.is_file() else folder.trial(end.trial_id)
+    return {"trial_id": end.trial_id, "note": end.note.partition("\n")[0], "log": str(place)}
+
+
+def logs_of(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each trial whose id the arguments have, with its log; without an id, for those that failed."""
+    given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+    words = [value or key for key, value in given.items() if key in ("trial", "trial_id", "id") or not value]
+    ids = [word for word in words if re.fullmatch(r"[0-9a-f]{4,64}", word)]
+    place = Path(given.get("results_dir", "results").strip("'\"")).expanduser()
+    for root in [*map(Path, results_below(place)), place]:
+        folder = ResultsFolder(root)
+        for end in history_in(folder, may_be_new=True).ends.values():
+            if end.trial_id.startswith(tuple(ids)) if ids else end.status == Status.FAILED:
+                failure = _failure(folder, end)
+                yield f"{end.trial_id[:SHOWN_DIGITS]} {end.status}: {failure['log']}: {failure['note']}"
 
 
 def state_of(folder: ResultsFolder, history: History, ends: Mapping[str, TrialRecord]) -> dict[str, Any]:
@@ -73,6 +99,11 @@ def show_status(status: Mapping[str, Any], console: Console) -> None:
         console.print(
             f"  running{took}: {trial['trial_id'][:SHOWN_DIGITS]}  {trial['cell']}", markup=False, soft_wrap=True
         )
+    for failure in status["failures"][:_MOST_FAILURES]:
+        told = f"  failed: {failure['trial_id'][:SHOWN_DIGITS]}  {failure['note']}: {failure['log']}"
+        console.print(told, markup=False, soft_wrap=True)
+    if len(status["failures"]) > _MOST_FAILURES:
+        console.print(f"  and {len(status['failures']) - _MOST_FAILURES} more")
     if status["driver"]:
         left = status["left_s"]
         known = f"about {timedelta(seconds=round(left))} left" if left is not None else "time left unknown"

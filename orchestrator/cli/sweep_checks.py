@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.cli.recorded import command_again
 from orchestrator.config.checked_sweep import CheckedSweep, code_in
 from orchestrator.config.compose import Composition
 from orchestrator.config.habits import explained
@@ -146,6 +147,8 @@ def _check_named(composition: Composition) -> None:
         raise ConfigError([f"sweep={composition.sweep} gives no sweep.name: {hint}"])
     # A mode that does not exist would not be told otherwise: many people type one without a sweep.
     wrong_mode = list(value_errors(composition.config, ["mode"]))
+    if continued := command_again(composition):
+        raise ConfigError([f"a folder names no sweep to run: write {continued}"])
     choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
     raise ConfigError(wrong_mode or [f"choose a sweep: {choices} (mode=plan shows what it would run; see --help)"])
 

@@ -25,7 +25,7 @@ AUTO_GPUS = "auto"  # the value of the axis `gpus` that stands for 1, 2, 4 … u
 RUNNING = ("run", "settle")
 """Modes that run trials; `settle` also runs further seeds until the verdict is clear."""
 
-READING = ("report", "compare", "status", "watch")
+READING = ("report", "compare", "status", "verify", "watch")
 """Modes that only read results; they do not check that trials could run here."""
 
 

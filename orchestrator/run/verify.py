@@ -174,11 +174,14 @@ class JournalCheck:
         self.ended = {key: end for key, end in self.ended.items() if end.stands(word) and key not in named}
 
 
-def of_the_plan(planned: Sequence[str], ended: Iterable[str], missing: int) -> Iterator[str]:
-    """Yield a violation if a sweep has ended without `missing` trials, but planned trials have no end."""
+def of_the_plan(planned: Sequence[str], ended: Iterable[str], missing: int, recorded: int) -> Iterator[str]:
+    """Yield a violation if a sweep has ended without `missing` trials, but planned trials have no end.
+
+    `recorded` is the number of trials that its driver planned: those of a wider grid than that have not run yet.
+    """
     ends = set(ended)
     without = [trial_id for trial_id in planned if trial_id not in ends]
-    if not missing and without:
+    if not missing and without and len(ends) < (recorded or len(planned)):
         yield f"the sweep has ended, and {len(without)} planned trials have no end: {', '.join(without[:5])}"
 
 
@@ -200,7 +203,9 @@ def show(checked: CheckedSweep) -> int:
     sweep = checked.with_outputs(history_in(folder).outputs)
     # Checking must not start a cluster, which costs minutes and perhaps money.
     nodes = known_nodes(request)  # none if only a cluster could tell
-    planned = [trial.trial_id for trial in sweep.trials(nodes)] if nodes else []
+    # A folder alone does not say which trials its sweep has.
+    has_grid = checked.composition.sweep or any(request.sweep.axes.values())
+    planned = [trial.trial_id for trial in sweep.trials(nodes)] if nodes and has_grid else []
     verdict = verify(folder, planned, sweep.fingerprint())
     for line in verdict.violations:
         print(printable(line), file=sys.stderr)
@@ -224,7 +229,7 @@ def verify(folder: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[s
     unusable = [f"{folder.journal}: {record}" for record in journal.unusable]
     violations = [*reading.violations, *(damage for damage in damages if damage not in torn), *unusable]
     if same and history.missing is not None:
-        violations += of_the_plan(planned, history.ends, history.missing)
+        violations += of_the_plan(planned, history.ends, history.missing, history.planned)
     violations += of_ended_trials(folder, history)
     violations += of_running_trials(folder, reading.unfinished)
     violations += of_checkpoints(folder)

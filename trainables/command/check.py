@@ -31,6 +31,9 @@ _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
 _SIGN_OF_A_SHELL = re.compile(r"\$[A-Za-z_({]|`|^(?:\|\|?|&&?|;)$|;$|^(?:\d|&)?[<>]|^~(?:/|$)")
 """Variables, pipes, redirections and the home folder, where a shell would replace them."""
 
+_OTHER_BRACES = re.compile(r"\$\{(?P<a>\w+)\}|\$(?P<b>\w+)|%(?P<c>\w+)%|\{\{(?P<d>\w+)\}\}|<(?P<e>\w+)>")
+"""Names as a shell, cmd, Jinja or a manual writes them."""
+
 _WITH_WARM_UP = ("linear", "lars", "lamb")  # learning-rate rules with a warm-up
 
 _READ = (*(known.name for known in fields(CommandSettings)), "lr", "reference_batch_size", "optimizer")
@@ -64,6 +67,11 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"trainable.argv: {error}"
     else:
         yield from _brace_errors(settings, config)
+        runs_shell = any(Path(word).name in _SHELLS for word in words)
+        for match in _OTHER_BRACES.finditer(" ".join(words)):
+            name, text = match[match.lastgroup or ""], match[0]
+            if name in NAMES and not (runs_shell and text[1] != "{"):  # a shell may have a variable of this name
+                yield f"trainable.argv: the command would not get a value in place of {text}: write {{{name}}}"
         # A script that is missing would fail in every trial.
         folder = _source_dir(settings)
         for word in (word for word in words if word.endswith(".py") and not word.startswith("-")):

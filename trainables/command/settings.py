@@ -83,10 +83,11 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
         name, node = name.strip(), values
         for part in (name,) if name in values else name.split("."):
             if not isinstance(node, Mapping) or part not in node:
-                close = [known for known in NAMES if known.endswith(f"_{name}") or name.endswith(f"_{known}")]
-                meant = {"learning_rate": ["lr"]}.get(name) or close or difflib.get_close_matches(name, NAMES, 2, 0.75)
-                hint = f" (did you mean {' or '.join(f'{{{word}}}' for word in meant)}?)" if meant else ""
-                raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{hint}")
+                last = name.rpartition(".")[2]  # `{trial.seed}`
+                close = [known for known in NAMES if f"_{known}".endswith(f"_{last}") or last.endswith(f"_{known}")]
+                meant = {"learning_rate": ["lr"]}.get(last) or close or difflib.get_close_matches(last, NAMES, 2, 0.75)
+                write = f"write {' or '.join(f'{{{word}}}' for word in meant)}" if meant else ", ".join(NAMES)
+                raise TemplateError(f"{{{name}}} is neither a config key nor a name for braces: {write}")
             node = node[part]
         if node is None:
             hint = f": set budget.{name}=N, and the budget's other lengths to null" if name in LENGTHS else ""

@@ -92,6 +92,21 @@ def test_list_has_verdicts_and_configs(told: Callable[..., Any], tmp_path: Path)
     assert "batch_scaling" in listing["configs"] and told("list", f"results_dir={tmp_path}/none")["sweeps"] == []
 
 
+@pytest.mark.parametrize("asked", ["mode=logs", "logs", "mode=show", "mode=log trial={id}", "logs {id}"])
+def test_the_log_of_a_failed_trial_is_named(asked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ResultsFolder(tmp_path / "one")
+    folder.create()
+    with Journal.open(folder.journal) as journal:
+        for trial_id, status in (("0123abcd", "failed"), ("4567abcd", "ok")):
+            end = record_of(2, 0, note="ValueError: 3\nmore", trial_id=trial_id).to_json() | {"status": status}
+            journal.append(Kind.FINISHED, end)
+    arguments = asked.replace("{id}", "0123abcd").split(" ")
+    assert main([*arguments, f"results_dir={tmp_path}"]) == 2
+    assert capsys.readouterr().err == f"0123abcd failed: {folder.trial('0123abcd')}: ValueError: 3\n"
+    assert main(["mode=status", f"results_dir={folder.root}"]) == 0
+    assert str(folder.trial("0123abcd")) in capsys.readouterr().out
+
+
 def test_status_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mode=status", f"results_dir={tmp_path}"]) == 2
     assert main(["mode=status", "sweep=batch_scaling", f"results_dir={tmp_path}"]) == 2

@@ -312,6 +312,21 @@ def test_the_line_to_type_ends_the_error(given: str, line: str, capsys: pytest.C
     assert capsys.readouterr().err.strip().endswith(f"write {line}")
 
 
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("$lr ${seed} %gpus% {{lr_rule}} <epochs>", ["lr", "seed", "gpus", "lr_rule", "epochs"]),
+        ("bash -c $lr_${seed}_$HOME", ["seed"]),
+        ("$HOME %x% {{x}}", []),
+    ],
+)
+def test_names_in_other_braces_are_refused(words: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--", "python", *words.split(" "), "{gpus}", "{device_batch_size}", "{lr}", "{lr_rule}"]
+    rates = ["trainable.lr=1", "trainable.reference_batch_size=32"]
+    main(["sweep=batch_scaling", "mode=plan", *rates, *command])
+    assert re.findall(r"in place of \S+: write \{(\w+)\}", capsys.readouterr().err) == names
+
+
 def test_values_of_a_multirun_are_offered_as_an_axis(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-m", "sweep=batch_scaling", "optimizer.lr=0.1,0.01"]) == 2
     assert "'sweep.axes.\"optimizer.lr\"=[0.1,0.01]'" in capsys.readouterr().err

@@ -246,7 +246,8 @@ def test_invalid_sequences_of_records_are_violations(records: list[Record], told
 def test_ended_sweep_needs_an_end_for_every_planned_trial() -> None:
     assert JournalCheck([sweep(), ENDED]).history.missing == 0
     assert JournalCheck([sweep(), ENDED, sweep()]).history.missing is None
-    assert list(of_the_plan(["a", "b"], ["a", "b", "old"], 0)) == []
-    assert list(of_the_plan(["a", "b"], ["a"], 1)) == []
-    (violation,) = of_the_plan(["a", "b"], ["a"], 0)
+    assert list(of_the_plan(["a", "b"], ["a", "b", "old"], 0, 2)) == []
+    assert list(of_the_plan(["a", "b"], ["a"], 1, 2)) == []
+    assert list(of_the_plan(["a", "b", "wider"], ["a", "b"], 0, 2)) == []
+    (violation,) = of_the_plan(["a", "b"], ["a"], 0, 2)
     assert "1 planned" in violation and violation.endswith(": b")

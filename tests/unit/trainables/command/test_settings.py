@@ -68,8 +68,9 @@ def test_names_and_dotted_keys_are_filled_in(template, filled):
     ("template", "match"),
     [
         ("{batch_size}", r"\{device_batch_size\} or \{global_batch_size\}"),
-        ("{learning_rate}", r"\(did you mean \{lr\}\?\)"),
-        ("{epoch}", r"\(did you mean \{epochs\}\?\)"),
+        ("{learning_rate}", r"write \{lr\}$"),
+        ("{trial.seed}", r"write \{seed\}$"),
+        ("{epoch}", r"write \{epochs\}$"),
         ("{model.depth}", r"^\{model.depth\} is neither"),
         ("{lr", "single '{'"),
         ("lr}", "twice: }}"),
