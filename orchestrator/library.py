@@ -112,6 +112,11 @@ class SweepResults:
     exit_status: int | None = None
     """0 if every planned trial has a result, 1 if some failed or a budget ran out; None for loaded results."""
 
+    def __str__(self) -> str:
+        """Return the recommendation with its table, as in `tables/recommendation.md`, or the folder before the first."""
+        table = ResultsFolder(self.folder).table("recommendation.md")
+        return table.read_text(encoding="utf-8") if table.is_file() else repr(self)
+
     @property
     def trials(self) -> pd.DataFrame:
         """One row per trial, as in `tables/trials.parquet`, important columns first.
@@ -300,7 +305,7 @@ def load_results(folder: str | Path) -> SweepResults:
     if not ResultsFolder(path).journal.is_file():
         inside = results_below(path)
         meant = f"; did you mean {' or '.join(inside)}?" if inside else ""
-        raise FileNotFoundError(f"{path} has no {JOURNAL}{meant}")
+        raise FileNotFoundError(f"{path.absolute()} has no {JOURNAL}, nor has {Path('results', path)}{meant}")
     return SweepResults(folder=path)
 
 

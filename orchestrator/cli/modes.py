@@ -40,7 +40,8 @@ def _run(checked: CheckedSweep) -> int:
 
 def _plan(checked: CheckedSweep) -> int:
     from orchestrator.plan.plan import plan_now
-    from orchestrator.plan.printout import as_json, as_text
+    from orchestrator.plan.printout import as_json, as_text, cut_by, headline
+    from orchestrator.schedule.queue import SweepBudget
 
     request = checked.request
     plan = plan_now(checked)
@@ -57,7 +58,10 @@ def _plan(checked: CheckedSweep) -> int:
     if request.settings.format == "json":
         text = as_json(plan, report.price_per_gpu_hour, remarks)
     else:
-        text = as_text(plan, report.price_per_gpu_hour, remarks, report.unit_of_cost)
+        limits = request.settings.sweep.budget
+        cut = cut_by(plan, SweepBudget(**vars(limits), price_per_gpu_hour=report.price_per_gpu_hour))
+        table = as_text(plan, report.price_per_gpu_hour, remarks, report.unit_of_cost)
+        text = "\n".join(filter(None, [f"{headline(plan, checked.config)}\n", table, cut]))
     print(printable(text))
     return 0
 

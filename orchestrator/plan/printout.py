@@ -10,13 +10,15 @@ from typing import Any
 
 from orchestrator.backends.choose import A_NODE
 from orchestrator.config.request import Request
+from orchestrator.config.schema import value_at
 from orchestrator.config.settings import Settings
 from orchestrator.plan.forecasts import machine
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prices import cheapest_offer, offers_of
 from orchestrator.schedule.cluster import Node
-from orchestrator.text.numbers import counted, duration, number, suited
-from sweeps.axes import is_number
+from orchestrator.schedule.queue import SweepBudget
+from orchestrator.text.numbers import counted, duration, number, suited, training
+from sweeps.axes import flat, is_number
 from sweeps.forecast import Estimate, Forecast
 from sweeps.gpus import cost_of
 from sweeps.identity import SHOWN_DIGITS
@@ -58,6 +60,32 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
             *(f"note: {remark}" for remark in remarks),
         ]
     )
+
+
+def headline(plan: Plan, config: Mapping[str, Any]) -> str:
+    """Return the sweep, its training, precision, devices and cells in one line, as the answer begins."""
+    axes = {axis for trial in plan.trials for axis in trial.axes}
+    is_axis = {key: bool({key, key.partition(".")[0]} & axes) for key, _ in flat(config)}
+    parts = [
+        str(config["sweep"]["name"]),
+        training(lambda key: None if is_axis.get(key) else value_at(config, key), most=40),
+        str(value_at(config, "trainable.precision") or "") if not is_axis.get("trainable.precision") else "",
+        " + ".join(dict.fromkeys("CPU" if trial.device == "cpu" else "GPU" for trial in plan.trials)),
+        counted(len({trial.cell_id for trial in plan.trials}), "cell", "cells"),
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def cut_by(plan: Plan, budget: SweepBudget) -> str:
+    """Return how many trials start before the budget of the sweep is used up; empty if all do."""
+    if plan.timetable.makespan_s is None:
+        return ""
+    schedule, gpu_s = plan.timetable.schedule, budget.used_gpu_s
+    for started, stay in enumerate(schedule):
+        if reason := budget.reached(gpu_s=gpu_s, wall_s=stay.start_s):
+            return f"budget: {started} of {len(schedule)} trials start, the others are skipped: {reason}"
+        gpu_s += (stay.end_s - stay.start_s) * stay.trial.gpus_held
+    return ""
 
 
 def rows(plan: Plan) -> list[dict[str, Any]]:

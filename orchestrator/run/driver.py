@@ -302,6 +302,10 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
             raise ConfigError([f"there are no results in {folder.root}: it has no {folder.journal.name}{what_is_left}"])
         results = checked.results or read_results(folder)
         history = results.history
+        if results.problems and not history.ends:
+            lines = [f"{folder.root}: {problem}" for problem in results.problems]
+            stand = f"; {folder.tables} stays as it was" if folder.tables.is_dir() else ""
+            raise ConfigError([*lines, f"{folder.journal}: no trial can be read{stand}"])
         folder = replace(folder, what_if=what_if(history), set_aside=history.set_aside)
         folder.create_output()
         end = tables_written(request, folder, history, problems=results.problems)

@@ -12,10 +12,8 @@ from orchestrator.config.schema import value_at
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.text.numbers import one_line
+from orchestrator.text.numbers import training
 from orchestrator.text.rows import Document
-from sweeps.axes import is_number
-from sweeps.identity import LOOPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +67,4 @@ class SweepEnd:
             is_axis = any(f"axes.{axis}" in self.trials for axis in (key, key.partition(".")[0]))
             return None if is_axis else value_at(self.fingerprint, f"config.{key}")
 
-        # A command is its own description; a function of the user's has only its name.
-        words, target = fixed("trainable.argv"), fixed("trainable._target_")
-        if words:
-            what = " ".join(map(str, words)) if isinstance(words, list) else str(words)
-        else:
-            names = (fixed("model.name"), fixed("data.name")) if target in LOOPS else (target,)
-            what = " on ".join(map(str, filter(None, names)))
-        lengths = ((unit, fixed(f"budget.{unit}")) for unit in ("epochs", "samples", "tokens", "steps", "seconds"))
-        length = next((f"{n:,.12g} {unit if n != 1 else unit[:-1]}" for unit, n in lengths if is_number(n)), "")
-        return ", ".join(filter(None, (one_line(what, most), length)))
+        return training(fixed, most)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.config.settings import AT_YOUR_PRICE
+from sweeps.axes import is_number
+from sweeps.identity import LOOPS
 from sweeps.printable import printable
 
 Format = Callable[[float], str]  # a function that formats a number
@@ -142,3 +144,20 @@ def suited(unit: str, *values: float) -> Unit:
         if least >= _LEAST * its_size * (1 - 1e-9):  # 119.99999999999997 s is two minutes
             name, size = larger, its_size
     return Unit(name=name, size=size / family[unit])
+
+
+def training(fixed: Callable[[str], Any], most: int = 80) -> str:
+    """Return what trials train and for how long: `small_cnn on digits, 10 epochs`; `fixed` gives a key's value.
+
+    It gives None for a key that differs between trials. A command is cut to `most` characters.
+    """
+    # A command is its own description; a function of the user's has only its name.
+    words, target = fixed("trainable.argv"), fixed("trainable._target_")
+    if words:
+        what = " ".join(map(str, words)) if isinstance(words, list) else str(words)
+    else:
+        names = (fixed("model.name"), fixed("data.name")) if target in LOOPS else (target,)
+        what = " on ".join(map(str, filter(None, names)))
+    lengths = ((unit, fixed(f"budget.{unit}")) for unit in ("epochs", "samples", "tokens", "steps", "seconds"))
+    length = next((f"{n:,.12g} {unit if n != 1 else unit[:-1]}" for unit, n in lengths if is_number(n)), "")
+    return ", ".join(filter(None, (one_line(what, most), length)))

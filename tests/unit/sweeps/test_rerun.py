@@ -64,6 +64,15 @@ def test_an_ambiguous_prefix_is_an_error():
     assert not list(rerun_errors(Rerun.of("abc"), alike)) and len(Rerun.of("abc").selected(alike)) == 1
 
 
+@pytest.mark.parametrize(
+    ("label", "axes"),
+    [("2x32", "{gpus: 2, device_batch_size: 32}"), ("2×32 sqrt", "{gpus: 2, device_batch_size: 32, lr_rule: sqrt}")],
+)
+def test_the_label_of_a_cell_has_its_axes_suggested(label, axes):
+    (error,) = form_errors(label)
+    assert error.endswith(f"write 'rerun={axes}'")
+
+
 @pytest.mark.parametrize("given", ["al", "3FA2", 12, None, [], {}, [["3fa2"]], [{}], 1.5, True, ""])
 def test_an_invalid_value_is_one_error(given):
     (error,) = errors(given)

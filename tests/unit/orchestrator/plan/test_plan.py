@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from orchestrator.plan import printout
 from orchestrator.plan.plan import GpuFractions, Plan
 from orchestrator.plan.printout import rows
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.queue import TrialQueue
+from orchestrator.schedule.queue import SweepBudget, TrialQueue
 from orchestrator.store.history import History
 from orchestrator.store.record import Kind, Record, TrialOutcome, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
@@ -87,6 +88,17 @@ def test_timetable_turns_around_at_every_seed():
     planned = Plan.of(expanded({"device_batch_size": [8, 16, 32], "seed": [0, 1]}), {}, NODES)
     order = [(place.trial.seed, place.trial.batch.device_batch_size) for place in planned.timetable.schedule]
     assert order == [(0, 8), (0, 16), (0, 32), (1, 32), (1, 16), (1, 8)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "starting"),
+    [({"wall_s": 61}, "2"), ({"gpu_hours": 0.01}, "1"), ({"wall_s": 1e9}, None), ({}, None)],
+)
+def test_a_budget_that_is_too_small_is_told(limits, starting):
+    grid = expanded({"gpus": [1], "device_batch_size": [8, 16, 32], "seed": [0, 1]})
+    planned = Plan.of(grid, {grid[0].trial_id: ended(grid[0], wall_s=60)}, NODES)
+    told = re.findall(r"(\d+) of 5 trials", printout.cut_by(planned, SweepBudget(**limits)))
+    assert told == ([starting] if starting else [])
 
 
 def test_rows_are_in_starting_order():
