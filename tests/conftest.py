@@ -1,5 +1,6 @@
 """Options and fixtures for all tests."""
 
+import atexit
 import gc
 import os
 import signal
@@ -104,9 +105,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_unconfigure() -> None:
-    """Let the end of the process collect what was frozen: libraries report what is left as leaks."""
-    gc.unfreeze()
+# The end of the process collects what was frozen, which libraries would report as leaks; pytest's own collections,
+# three at its end, need not look through it.
+atexit.register(gc.unfreeze)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

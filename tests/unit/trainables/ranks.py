@@ -110,7 +110,7 @@ class Processes:
         fresh = multiprocessing.get_context("spawn" if environments else "forkserver")
         if not environments:
             # torch, torchvision, and what modules of tests import
-            slow_to_import = ["trainables.supervised.training", "trainables.inputs.loaders", "pytest", "hypothesis"]
+            slow_to_import = ["trainables.supervised.training", "trainables.inputs.loaders", "torch._dynamo", "pytest", "hypothesis"]
             fresh.set_forkserver_preload(slow_to_import)
         self._ends, self._members = [], []
         for index in range(count):

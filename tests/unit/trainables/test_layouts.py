@@ -21,7 +21,7 @@ from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request
 from trainables import rank
 
 LENGTH, BATCH = 8, 8
-STEPS, FEW = 50, 6
+STEPS, FEW = 50, 4
 TOLERANCE = 1e-5
 GPT = {"name": "gpt", "layers": 2, "heads": 4, "width": 16, "sequence_length": LENGTH, "vocabulary": 64}
 IMAGES = {"model": {"name": "small_cnn"}, "data": {"name": "digits"}, "budget": {"steps": 4}}
@@ -223,6 +223,6 @@ ENDS |= {"alone": ALONE, "two": {"strategy": "fsdp", "shares": (4, 4)}}
 def test_checkpoint_continues_in_another_layout(
     four: Processes, tokens: Path, alone: list[float], tmp_path: Path, first: str, second: str
 ) -> None:
-    begun = losses(four, tokens, ENDS[first], looks=3, trial_dir=str(tmp_path))
+    begun = losses(four, tokens, ENDS[first], looks=2, trial_dir=str(tmp_path))
     assert 0 < len(begun) < FEW
     assert_alike(losses(four, tokens, ENDS[second], trial_dir=str(tmp_path)), alone[:FEW])
