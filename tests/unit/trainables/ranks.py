@@ -109,9 +109,9 @@ class Processes:
         """With `environments` each is a new process with those variables; else all are forked with torch imported."""
         fresh = multiprocessing.get_context("spawn" if environments else "forkserver")
         if not environments:
-            # torch, torchvision, and what modules of tests import
-            slow_to_import = ["trainables.supervised.training", "trainables.inputs.loaders", "torch._dynamo", "pytest", "hypothesis"]
-            fresh.set_forkserver_preload(slow_to_import)
+            # torch, what every optimizer of it imports at its first step, torchvision, and what modules of tests import
+            slow_to_import = ("trainables.supervised.training", "torch._dynamo", "trainables.inputs.loaders")
+            fresh.set_forkserver_preload([*slow_to_import, "pytest", "hypothesis"])
         self._ends, self._members = [], []
         for index in range(count):
             here, there = fresh.Pipe()
