@@ -113,7 +113,7 @@ class SweepResults:
     """0 if every planned trial has a result, 1 if some failed or a budget ran out; None for loaded results."""
 
     def __str__(self) -> str:
-        """Return the recommendation with its table, as in `tables/recommendation.md`, or the folder before the first."""
+        """Return the recommendation with its table, `tables/recommendation.md`; before there is one, the folder."""
         table = ResultsFolder(self.folder).table("recommendation.md")
         return table.read_text(encoding="utf-8") if table.is_file() else repr(self)
 

@@ -250,7 +250,7 @@ def instead_of_section(section: str, value: str) -> str:
     if len(values) > _MOST_OFFERED:  # a plain number
         values = {key: word for key, word in values.items() if key in _LIKELY}
     offered = [f"{key}={word}{Replacement(key).remark}" for key, word in values.items()]
-    return f"write {' or '.join(offered)}" if offered else ""
+    return f"write {' or '.join(offered)}" if offered else _mode(_plain(value))  # `cluster=slurm`
 
 
 def left_out(text: str, axes: Mapping[str, Any], axis: str = "") -> str:

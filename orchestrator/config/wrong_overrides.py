@@ -45,6 +45,7 @@ from orchestrator.config.schema import OWN_SECTIONS, SCHEMA, keys_of_groups, may
 from orchestrator.config.search_path import Groups, primary
 from sweeps.axes import Axes, flat
 from sweeps.errors import ConfigError, close_to, nearest
+from sweeps.rerun import form_errors
 from sweeps.sweep import STANDARD_AXES
 
 _SCRIPTS = (".py", ".sh")
@@ -253,6 +254,8 @@ def _explained(override: str, error: Exception, config: _Composed) -> str:
         instead = instead or (f"write {line}" if config.fits(line) else "")
         if instead:
             return f"{f'{name}={text}'!r}: {instead}"
+    if key == "rerun" and not value.startswith(("[", "{")):  # with a cell's label, `2×32 sqrt`
+        return f"{override!r}: {next(form_errors(value), '')}"
     # Its value cannot be read. Labels and environment variables are given by `++`, which the user has not typed.
     written = override.removeprefix("++")
     return f"{written!r}: {error_line(error)}{_quoting(written, error)}"
