@@ -47,7 +47,7 @@ SAFE = 0.95
 """A cell is safe if it is within the margin with at least this probability."""
 
 SHOWN_BETTER = 0.99
-"""A better metric justifies more device-hours if it is shown with this probability."""
+"""A metric that is better by more than the margin justifies more device-hours if it is shown with this probability."""
 
 SHOWN = 0.05
 """A cell is shown to lose accuracy if its chance of being within the margin is below this."""
@@ -123,7 +123,7 @@ class Choice:
         behind_fastest = self.log_objective.minus(int(np.nanargmin(level)))
         may_be_best = ~np.isnan(level) & (tied | (behind_fastest.p_below(math.log1p(TIE)) > 1 - SAFE))
         choice = self._cheapest(may_be_best, tied)
-        # More hours buy a better metric only if chance does not explain the difference.
+        # More hours buy a better metric only if it matters, and chance does not explain it.
         while (better := tied & self.is_shown_better_than(choice)).any():
             choice = self._cheapest(better, tied)
         return choice
@@ -139,10 +139,10 @@ class Choice:
         return int(np.lexsort(order)[0])  # the last key is the first to decide
 
     def is_shown_better_than(self, row: int) -> npt.NDArray[np.bool_]:
-        """Return which cells have a better metric than this one, with probability SHOWN_BETTER for all tied cells."""
+        """Return which cells beat this one's metric by more than the margin: with SHOWN_BETTER, for all tied cells."""
         difference = accuracies(self.contest).minus(row)
         least = least_error(difference.point, self.contest.samples * difference.n)
-        p_worse = replace(difference, error=np.maximum(difference.error, least)).p_below(ROUNDING)
+        p_worse = replace(difference, error=np.maximum(difference.error, least)).p_below(self.contest.margin)
         # Each tied cell is a further chance of a false difference (Bonferroni).
         return np.asarray(p_worse <= (1 - SHOWN_BETTER) / max(1, int(self.tied.sum()) - 1))
 

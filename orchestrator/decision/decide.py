@@ -19,7 +19,7 @@ from orchestrator.analysis.trials import parsed_cell
 from orchestrator.config.overrides import command, narrowed_to, settle_command
 from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import Contenders
-from orchestrator.decision.choice import TIE
+from orchestrator.decision.choice import SAFE, TIE
 from orchestrator.decision.explain import (
     caveats,
     chosen_cell,
@@ -186,19 +186,28 @@ def larger_batches(contenders: Contenders, chosen: int) -> tuple[LargerBatch, ..
 
 
 def cheapest(contenders: Contenders, chosen: int) -> int | None:
-    """Return the eligible cell that costs the least, within TIE; None if the chosen one costs hardly more."""
+    """Return the cell that costs the least, within TIE; None if the chosen one costs hardly more.
+
+    It is one of those whose accuracy holds with probability SAFE; without any, one of all eligible cells.
+    """
     cost = contenders.totals["cost"].means()
-    eligible = np.where(np.isnan(contenders.choice.qualified), np.nan, cost)
+    is_eligible = ~np.isnan(contenders.choice.qualified) & ~np.isnan(cost)
+    is_safe = is_eligible & (contenders.choice.p_within >= SAFE)
+    eligible = np.where(is_safe if is_safe.any() else is_eligible, cost, np.nan)
     if np.isnan(cost[chosen]) or cost[chosen] <= (1 + TIE) * np.nanmin(eligible):
         return None
     return _likeliest(contenders, eligible <= (1 + TIE) * np.nanmin(eligible))
 
 
 def best_value(contenders: Contenders) -> int | None:
-    """Return the eligible cell with the least product of time and cost, within TIE; None on CPUs, or without costs."""
+    """Return the eligible cell with the least product of time and cost, within TIE.
+
+    None on CPUs, without costs, and where the cost alone decides.
+    """
     time, cost = (contenders.totals[name].means() for name in (contenders.deciding_time, "cost"))
     product = np.where(np.isnan(contenders.choice.qualified), np.nan, time * cost)
-    if contenders.on_cpu or np.isnan(product).all():
+    by_cost = contenders.terms.report.objective == "cost"
+    if contenders.on_cpu or by_cost or np.isnan(product).all():
         return None
     least = product <= (1 + TIE) * np.nanmin(product)
     return _likeliest(contenders, least)

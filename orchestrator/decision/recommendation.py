@@ -275,6 +275,11 @@ class Recommendation:
     probabilities: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """The probabilities that accuracy holds and that it is best, of each cell that can be chosen, by `cell_id`."""
 
+    def matters(self, cell_id: str) -> bool:
+        """Return whether the answer shows this cell, or the cell may be the best for all that is known."""
+        _, p_best = self.probabilities.get(cell_id, (math.nan, math.nan))
+        return self.cell(cell_id) is not None or not p_best < NOTICED
+
     def cell(self, cell_id: str | None) -> Cell | None:
         """Return the discussed cell with this id; None if there is none."""
         return next((cell for cell in self.shortlist if cell.cell_id == cell_id), None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.backends.choose import nodes_ready
 from orchestrator.config.request import Request
-from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS, SPEED_ONLY
+from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS, SPEED_ONLY, Recommendation
 from orchestrator.plan import prospects
 from orchestrator.plan.plan import GpuFractions, Plan
 from orchestrator.plan.prospects import Prospects
@@ -172,13 +172,11 @@ class FurtherSeeds:
         """
         if self.more_seeds is None or self.unsettled or not history.ends:
             return Round()
-        from orchestrator.analysis.trials import collect  # pandas, which other sweeps do not need yet
-        from orchestrator.decision.decide import decide
-        from orchestrator.decision.more_seeds import with_more
+        from orchestrator.decision.more_seeds import with_more  # it loads pandas
 
         # The recommendation itself decides which seeds are missing, so that both say the same.
         ends = list(history.ends.values())
-        recommendation = decide(*collect(self._request, ends))
+        recommendation = self.recommendation(history)
         cells = {trial.cell_id: trial for trial in self._plan.trials}
         seeds: dict[str, list[int]] = {}
         for end in ends:
@@ -201,6 +199,13 @@ class FurtherSeeds:
         count = counted(len(trials), "further seed is", "further seeds are")
         return Round(trials=trials, message=f"{recommendation.verdict}: {names}: {count} run")
 
+    def recommendation(self, history: History) -> Recommendation:
+        """Return what is recommended so far."""
+        from orchestrator.analysis.trials import collect  # pandas, which other sweeps do not need yet
+        from orchestrator.decision.decide import decide
+
+        return decide(*collect(self._request, list(history.ends.values())))
+
     def leave_out(self, ends: LeftOut) -> LeftOut:
         """Return the ends of other trials. A further seed gets no end, which would count against its cell."""
         for trial, end in ends:
@@ -215,7 +220,7 @@ class FurtherSeeds:
 class Repetitions:
     """Times disturbed trials again, alone on their nodes, also those of earlier drivers.
 
-    A sweep checks its timings once; `mode=settle` times every disturbed trial again, once.
+    A sweep checks its timings once; `mode=settle` times the disturbed trials of cells that matter again, once.
     """
 
     def __init__(self, request: Request, plan: Plan, extra_seeds: FurtherSeeds) -> None:
@@ -235,6 +240,8 @@ class Repetitions:
         if self._extra_seeds.more_seeds:
             # Further seeds are no part of the plan, but their timings decide the verdict.
             ran += self._extra_seeds.added.values()
+            recommendation = self._extra_seeds.recommendation(history)
+            ran = [trial for trial in ran if recommendation.matters(trial.cell_id)]
             repetitions = to_repeat(ran, ends, self._repeated, 1.0)
             self._repeated |= {trial.measures for trial in repetitions}
         else:

@@ -100,9 +100,9 @@ class Candidates:
     def of(recommendation: Recommendation, most: int = MOST_CANDIDATES) -> Candidates | None:
         """Return at most `most` candidates without those that tie with the chosen cell; None if there are none.
 
-        If there are more, these are kept first: the cells to run, the baseline, cells that further GPUs are worth it
-        with, the cell of best value, the cheapest one, a reference-batch cell that was rejected as baseline, a likelier
-        cell that may miss the margin, the runner-up, the best cell of each number of GPUs.
+        If there are more, these are kept first: the cells to run, the baseline, a likely rival that may miss the
+        margin, cells that further GPUs are worth it with, the cell of best value, the cheapest one, a reference-batch
+        cell that was rejected as baseline, the runner-up, the best cell of each number of GPUs.
         """
         return _table(recommendation, dict([*_roles(recommendation).items()][:most]))
 
@@ -164,8 +164,10 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
         cells: list[str | None] = [cell.cell_id for cell in recommendation.shortlist]
         return {baseline: "baseline", **dict.fromkeys((cell_id for cell_id in cells if cell_id != baseline), "")}
     tied = {rival.cell_id for rival in equal_rivals(recommendation)}
-    likelier = [rival for rival in recommendation.rivals if rival.p_best > recommendation.p_best]
-    excluded = [rival.cell_id for rival in likelier if not rival.eligible][:1]
+    # Where one cell is to be run, but is not surely the best, its likeliest rival is the open question.
+    is_open = recommendation.verdict == UNDECIDED and len(calls(recommendation)) == 1
+    likely = [rival for rival in recommendation.rivals if is_open or rival.p_best > recommendation.p_best]
+    excluded = [rival.cell_id for rival in likely if not rival.eligible][:1]
     best_of = {count.cell_id: f"best on {count.name}" for count in reversed(recommendation.gpu_counts)}
     worth: dict[str | None, str] = {
         cell.cell_id: f"on {gpus_in_words(step.gpus, on_cpu=recommendation.on_cpu)}"
@@ -176,11 +178,11 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     known = [
         *calls(recommendation).items(),
         (baseline, "baseline"),
+        *[(cell_id, "may miss the margin") for cell_id in excluded],
         *[(cell_id, "") for cell_id in worth if cell_id not in tied],
         (recommendation.best_value_cell_id, "best value"),
         (recommendation.cheapest_cell_id, "cheapest"),
         (recommendation.poor_reference_cell_id, "reference batch"),
-        *[(cell_id, "may miss the margin") for cell_id in excluded],
         *[(cell_id, "") for cell_id in (second, *best_of) if cell_id not in tied],
     ]
     roles: dict[str | None, str] = {}

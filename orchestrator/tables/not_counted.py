@@ -41,6 +41,7 @@ def not_counted(end: SweepEnd) -> str:
         "faults": int(len(faults)),
         "fault": faults.iloc[0] if faults.nunique() == 1 else None,
         "has_answer": recommendation.chosen is not None,
+        "choice": recommendation.chosen.name if recommendation.chosen else "",
         "has_size_of_oom": recommendation.chosen is not None and _has_size_of_oom(recommendation.chosen, out_of_memory),
         "touched": [
             {"name": cell.name, "timed": cell.n_timed, "n": int(n_seeds[cell.cell_id])}

@@ -84,7 +84,8 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
     """Return what the command that settles the verdict takes: `+4 seeds, 26 timings again: 60 s, 0.15 EUR`."""
     sizes = ["wall_s", "gpus_held"]
     # Disturbed timings and stragglers are repeated by mode=settle, too.
-    again = trials.loc[trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value]), sizes]
+    is_faulty = trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value])
+    again = trials.loc[is_faulty & trials["cell_id"].map(recommendation.matters), sizes]
     wanted = [more.cell_id for more in recommendation.more_seeds for _ in range(more.seeds)]
     of_cell = trials[trials["status"] == Status.OK.value].groupby("cell_id")[sizes].mean()
     added = pd.concat([of_cell.reindex(wanted), again]).fillna(0.0)

@@ -171,20 +171,29 @@ def test_three_seeds_do_not_show_that_cells_are_indistinguishable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("speeds", "accuracies", "code", "by"),
+    ("speeds", "accuracies", "chosen", "code", "by"),
     [
-        ({1: 100, 2: 100}, {1: 0.9, 2: 0.905}, "all_tie", "accuracy"),
-        ({1: 50, 2: 100, 4: 101}, {1: 0.905, 2: 0.906, 4: 0.9}, "ties", "hours"),
+        ({1: 100, 2: 100}, {1: 0.9, 2: 0.93}, "2-32-none", "all_tie", "accuracy"),
+        ({1: 100, 2: 100}, {1: 0.9, 2: 0.905}, "1-32-none", "all_tie", "hours"),
+        ({1: 50, 2: 100, 4: 101}, {1: 0.905, 2: 0.906, 4: 0.9}, "2-32-none", "ties", "hours"),
     ],
 )
-def test_ties_go_to_the_cheapest_unless_the_metric_is_shown_to_be_better(
-    speeds: dict[int, float], accuracies: dict[int, float], code: str, by: str
+def test_ties_go_to_the_cheapest_unless_the_metric_gains_more_than_the_margin(
+    speeds: dict[int, float], accuracies: dict[int, float], chosen: str, code: str, by: str
 ) -> None:
     records = [record_of(g, s, metrics=measured(speeds[g], accuracies[g] + s / 1000)) for g in speeds for s in range(3)]
     decision = decided(records)
-    assert (decision.cell_id, decision.reasons[0].code) == ("2-32-none", code)
+    assert (decision.cell_id, decision.reasons[0].code) == (chosen, code)
     reason = decision.reasons[0].values
     assert (reason["tied"], reason["count"], reason["by"]) == (2, len(speeds), by)
+
+
+def test_a_cell_without_a_chance_does_not_matter() -> None:
+    fast = swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})
+    slow = [record_of(1, s, batch=64, metrics=measured(50 + s, 0.85 + s / 1000)) for s in range(3)]
+    decision = decided([*fast, *slow])
+    matters = {cell_id: decision.matters(cell_id) for cell_id in ("1-32-none", "2-32-none", "1-64-none", "unknown")}
+    assert matters == {"1-32-none": True, "2-32-none": True, "1-64-none": False, "unknown": True}
 
 
 @pytest.mark.parametrize("two", [99, 101])

@@ -38,7 +38,7 @@ def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendat
     [
         (CLEAR, "", ""),
         ([*CLEAR, *another(Status.OOM)], "3 oom (1×128 none);", "none matters"),
-        ([*CLEAR, *(record_of(2, s, Status.OOM, lr_rule="linear") for s in range(3))], "3 oom (2×32", "size, too)"),
+        ([*CLEAR, *(record_of(2, s, Status.OOM, lr_rule="linear") for s in range(3))], "3 oom (2×32", "its memory)"),
         ([*CLEAR, *another(**DISTURBED)], "3 disturbed;", "none matters"),
         ([*CLEAR, *another(Status.FAILED)], "3 failed;", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "budget")], "3 skipped;", "1 cell without a result may be better"),
