@@ -17,17 +17,20 @@ def by_seed(
     cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str, seeds: list[Any] | None = None
 ) -> Array:
     """Return a row for each cell and a column for each seed (default: all seeds); NaN if a cell lacks the seed."""
-    columns = sorted(ok["seed"].unique()) if seeds is None else seeds
+    # Dictionaries and not indexes of pandas, which take several times as long to build for the rows of a sweep.
+    cells, drawn = ok["cell_id"].tolist(), ok["seed"].tolist()
+    columns = sorted(set(drawn)) if seeds is None else seeds
+    row_of = {cell: row for row, cell in enumerate(dict.fromkeys(cells))}
+    column_of = {seed: column for column, seed in enumerate(columns)}
     values = ok[column].to_numpy(dtype="float64", na_value=np.nan)
-    place = pd.Index(columns).get_indexer(pd.Index(ok["seed"]))
-    known = ~np.isnan(values) & (place >= 0)
-    row, cells = pd.factorize(ok["cell_id"])
-    table = np.full((len(cells), len(columns)), np.nan)
+    # The last row stays empty, for cells without trials; the last column takes the seeds that are not asked for.
+    table = np.full((len(row_of) + 1, len(columns) + 1), np.nan)
+    known = ~np.isnan(values)
+    row = np.array([row_of[cell] for cell in cells], dtype="intp")
+    place = np.array([column_of.get(seed, -1) for seed in drawn], dtype="intp")
     table[row[known], place[known]] = values[known]
-    wanted = pd.Index(cells).get_indexer(pd.Index(cell_ids))
-    rows = np.full((len(wanted), len(columns)), np.nan)
-    rows[wanted >= 0] = table[wanted[wanted >= 0]]
-    return rows
+    wanted = np.array([row_of.get(cell, -1) for cell in cell_ids], dtype="intp")
+    return table[wanted, :-1]
 
 
 @dataclass(frozen=True, kw_only=True)

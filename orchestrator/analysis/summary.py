@@ -342,7 +342,8 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
 
 def superlinear_causes(cells: pd.DataFrame) -> list[str]:
     """Return the likely cause of each cell's superlinear speed-up; empty if its efficiency is at most SUPERLINEAR."""
-    of_baseline = cells.set_index("cell_id")[["gpus", "device_batch_size"]].reindex(cells["baseline_cell_id"])
+    sizes = cells[["cell_id", "gpus", "device_batch_size"]].set_index("cell_id")
+    of_baseline = sizes.reindex(cells["baseline_cell_id"])
     causes = np.where(
         of_baseline["gpus"] < 1,
         "its baseline has a fraction of a GPU",
