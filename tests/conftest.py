@@ -68,6 +68,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 SHARING = {
+    "tests/unit/trainables/command/test_training.py": "ranks",
     "tests/unit/trainables/command/": "",
     "tests/unit/trainables/": "ranks",
     "tests/unit/studies/test_same_batch.py": "ranks",

@@ -77,7 +77,7 @@ def run(folder: Path, argv: str | Sequence[str], *, gpus: int = 2, batch: int = 
         trial_dir=folder / "trial",
         batch=batches,
         layout=Layout(strategy="own_ranks", replicas=gpus),
-        threads=2,
+        threads=1,  # the threads of torch would wait for each other busily
         lr=0.01,
     )
     section = {"argv": argv, "source_dir": str(folder), "metrics": {"truth": None, "loss": None}} | settings
