@@ -25,6 +25,9 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 # Workers, and the hundreds of processes that tests start, would otherwise compile the same modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Threads of torch that wait for each other would otherwise spin, on cores that other workers need.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
