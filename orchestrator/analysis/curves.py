@@ -64,7 +64,7 @@ def curves_frame(folder: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.Da
     names: list[str] = []
     parts: list[Columns] = []
     problems: list[Problem] = []
-    if not folder.trials.is_dir():  # `store.history` reports this once
+    if not folder.trials.is_dir():  # `store.results` reports this once
         return _frame(names, parts), problems
     for trial_id in trial_ids:
         columns, damages = _columns_of(_content(folder, trial_id))

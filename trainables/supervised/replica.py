@@ -43,7 +43,7 @@ MODEL = "model"  # the first part of the names of a model's tensors in a checkpo
 
 
 class Replica:
-    """A rank's part of a model that the ranks of `gang` train together; `context.batch` is their common batch.
+    """A rank's part of a model that the ranks of `rank_group` train together; `context.batch` is their common batch.
 
     Before the first step that batch may change: its shares by speed, its number of passes by memory.
     """
