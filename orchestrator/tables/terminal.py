@@ -203,7 +203,7 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
         *((4 if label == RUNNER_UP else 1, label, answer) for label, answer in text.answers),
         *((min(place, 1) * 5, label, doubt) for place, (label, doubt) in enumerate(text.facts)),
-        *([(2, "Trials", trials)] if trials else []),
+        *([(1, "Trials", trials)] if trials else []),
         *((4, label, detail) for label, detail in details),
         *((min(place, 1) * 6, label, problem) for place, (label, problem) in enumerate(problems)),
     ]

@@ -1,4 +1,5 @@
 import socket
+from collections import deque
 
 import pytest
 
@@ -21,5 +22,6 @@ def test_a_free_port_can_be_listened_on() -> None:
 
 def test_the_next_trial_has_another_port(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "PORTS", range(21_000, 21_200))
+    monkeypatch.setattr(ports, "_given", deque(maxlen=100))  # other tests of this process have chosen ports, too
     chosen = [ports.free_port() for _ in range(100)]
     assert len(set(chosen)) == 100
