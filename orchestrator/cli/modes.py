@@ -59,7 +59,8 @@ def _plan(checked: CheckedSweep) -> int:
         text = as_json(plan, report.price_per_gpu_hour, remarks)
     else:
         limits = request.settings.sweep.budget
-        cut = cut_by(plan, SweepBudget(**vars(limits), price_per_gpu_hour=report.price_per_gpu_hour))
+        price = report.price_per_gpu_hour
+        cut = cut_by(plan, SweepBudget(**vars(limits), price_per_gpu_hour=price, used_gpu_s=plan.spent_gpu_s))
         table = as_text(plan, report.price_per_gpu_hour, remarks, report.unit_of_cost)
         text = "\n".join(filter(None, [f"{headline(plan, checked.config)}\n", table, cut]))
     print(printable(text))

@@ -131,7 +131,7 @@ def unread_keys(config: Mapping[str, Any], *, of_trials: bool = True) -> Iterato
         yield from (section for section in others if nearest(section, known))
         return
     trainable = config["trainable"]
-    named = re.findall(r"{([\w.]+)}", str([trainable.get(key) for key in ("argv", "env", "metrics_file")]))
+    named = re.findall(r"{\s*([^{}]+?)\s*}", str([trainable.get(key) for key in ("argv", "env", "metrics_file")]))
     keys_of_trials = [f"trainable.{key}" for key in _unknown(trainable, {**shipped, **dict.fromkeys(_READ_ANYWAY)})]
     # An optimizer of torch takes more keys than its file has, and refuses the rest.
     for group in ("model", "data", "schedule"):

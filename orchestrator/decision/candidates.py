@@ -24,7 +24,7 @@ from orchestrator.decision.recommendation import SURE, Remark, remark
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval
 from orchestrator.statistics.pooling import Likeness
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.record import EARLY_STOP, PHASES, TrialRecord
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.rows import cell_label, varying
 from sweeps.layout import LAYOUT_AXES, is_independent
@@ -161,8 +161,18 @@ class Contenders:
 
     @cached_property
     def seeds(self) -> Sequence[Sequence[int]]:
-        """The seeds of each cell's trials, whatever their status."""
-        return list(self.trials.groupby("cell_id")["seed"].agg(list).reindex(self.cells["cell_id"]))
+        """The seeds of each cell's trials, whatever their status, without those that a rule skipped before they ran."""
+        started = self.trials[self.trials["skipped_by"].isin(["", EARLY_STOP])]
+        return list(started.groupby("cell_id")["seed"].agg(list).reindex(self.cells["cell_id"]))
+
+    @cached_property
+    def fewest_seeds(self) -> int:
+        """The fewest ok seeds of a candidate, without those whose further seeds would not change the choice."""
+        own = self.cells["n_ok"].to_numpy()
+        is_candidate = ~np.isnan(self.choice.log_objective.point)
+        is_settled = self.contest.left_out if self.contest.left_out is not None else np.full(len(own), False)
+        rows = is_candidate & ~is_settled
+        return int(own[rows if rows.any() else is_candidate].min())
 
     @cached_property
     def stragglers(self) -> Array:
@@ -244,6 +254,7 @@ class Contenders:
             collapsed=_by_seed(trials, own, trials["collapsed"].eq(True)) > 0,
             samples=float(trials[of_score].min()) if of_score in trials else math.nan,
             restarts=_restarts(trials, own),
+            left_out=own["cell_id"].isin(trials.loc[trials["skipped_by"] == PHASES, "cell_id"]).to_numpy(),
             hours=totals["cost"].means(),
         )
         untimed = tried[eligible.untimed]

@@ -93,6 +93,8 @@ class Choice:
     def needed_probability(self) -> float:
         """The least probability that suffices for CLEAR."""
         n = Moments.of(self.contest.objective).n
+        if self.contest.left_out is not None:
+            n = n[~self.contest.left_out]
         some_have_more_seeds = len(set(n[n > 0])) > 1
         return SURE_OF_SELECTED if some_have_more_seeds else SURE
 
@@ -114,7 +116,7 @@ class Choice:
         """Return the cell to use among these; None if none of them qualifies.
 
         Of the cells that may be as good as the first by the objective, one with the fewest hours is used, unless a tied
-        one has a better metric.
+        one has a metric that is better by more than the margin.
         """
         level = np.where(rows, self.qualified, np.nan)
         if np.isnan(level).all():

@@ -71,6 +71,8 @@ class Contest:
     """The number of samples of which each accuracy is the share; NaN if unknown."""
     restarts: Restarts | None = None
     """Which seeds reached the target; None if the objective is not the time to one."""
+    left_out: npt.NDArray[np.bool_] | None = None
+    """Cells whose further seeds a rule of the sweep left out, because they would not change the choice; None: none."""
     hours: Array | None = None
     """Device-hours of a trial of each cell, times any constant price; NaN is unknown. None if all cells cost alike."""
 

@@ -199,7 +199,7 @@ def cheapest(contenders: Contenders, chosen: int) -> int | None:
     return _likeliest(contenders, eligible <= (1 + TIE) * np.nanmin(eligible))
 
 
-def best_value(contenders: Contenders) -> int | None:
+def best_value(contenders: Contenders, chosen: int) -> int | None:
     """Return the eligible cell with the least product of time and cost, within TIE.
 
     None on CPUs, without costs, and where the cost alone decides.
@@ -210,7 +210,7 @@ def best_value(contenders: Contenders) -> int | None:
     if contenders.on_cpu or by_cost or np.isnan(product).all():
         return None
     least = product <= (1 + TIE) * np.nanmin(product)
-    return _likeliest(contenders, least)
+    return chosen if least[chosen] else _likeliest(contenders, least)
 
 
 def _likeliest(contenders: Contenders, rows: npt.NDArray[np.bool_]) -> int:
@@ -262,7 +262,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
     if chosen is not None:
         others = rivals(contenders, chosen)
         safe = None if contenders.choice.safe == chosen else contenders.choice.safe
-        least_cost, value = cheapest(contenders, chosen), best_value(contenders)
+        least_cost, value = cheapest(contenders, chosen), best_value(contenders, chosen)
         second = runner_up(contenders, chosen)
     ids: dict[int | None, str] = dict(enumerate(contenders.cells["cell_id"].astype(str)))
     named = [ids[row] for row in (safe, least_cost, value, contenders.poor_reference, *others) if row is not None]

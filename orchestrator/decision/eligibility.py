@@ -71,6 +71,8 @@ class Eligible:
         """Find the eligible cells; `trials` have their objective and score."""
         ok = cells["status"] == Status.OK.value
         skipped = cells["status"] == Status.SKIPPED.value
+        # An infeasible cell may fit a larger cluster.
+        is_unknown = without_result(cells, trials) | (cells["status"] == Status.INFEASIBLE.value)
         with_metric = has_metric(cells, trials)
         has_figure = ok & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
         misses_target = ok & (cells["n_reached"] == 0) & (not measure.why)
@@ -100,7 +102,7 @@ class Eligible:
                 if rows.any()
             ],
             without_metric=frozenset(cells.loc[ok & ~with_metric, "cell_id"]),
-            may_be_best=without_result(cells, trials) | groups["no_figure"] | (known & ~timed & ~repeats),
+            may_be_best=is_unknown | groups["no_figure"] | (known & ~timed & ~repeats),
         )
 
 

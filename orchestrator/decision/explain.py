@@ -357,7 +357,7 @@ def _rounded_up(value: float) -> float:
 def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     """Return what makes the recommendation provisional."""
     p_best, p_within = float(contenders.choice.p_best[chosen]), float(contenders.choice.p_within[chosen])
-    fewest = int(contenders.candidates["n_ok"].min())
+    fewest = contenders.fewest_seeds
     compared = not math.isnan(contenders.choice.score_difference.point[chosen])
     chance_unknown = math.isnan(p_best) and fewest < 2
     for row in dict.fromkeys([chosen, contenders.baseline]):

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orchestrator.decision.candidates import LATER, Contenders
+from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, Remark, remark
 from orchestrator.statistics.seeds_needed import MOST_SEEDS, seeds_to_tell
+
+_SLOWER = 0.5
+"""With one seed per cell, a cell whose objective is above that of the chosen one by more than this part is no rival."""
 
 _MOST_RIVALS = 3
 """Maximum number of cells besides the chosen one and its baseline that get more seeds."""
@@ -25,7 +28,7 @@ def further_seeds(contenders: Contenders, chosen: int) -> tuple[list[int], int]:
     choice = contenders.choice
     compared = not math.isnan(choice.score_difference.point[chosen])
     sure = choice.is_sure(choice.p_best[chosen]) and (not compared or choice.is_sure(choice.p_within[chosen]))
-    few = bool(contenders.candidates["n_ok"].min() < FEWEST_SEEDS)
+    few = contenders.fewest_seeds < FEWEST_SEEDS
     if sure and not few:
         return [], 0
     settled = {row: _settles(contenders, chosen, row) for row in _rivals(contenders, chosen)}
@@ -55,7 +58,7 @@ def _rivals(contenders: Contenders, chosen: int) -> Sequence[int]:
     p_best, level = contenders.choice.p_best, contenders.choice.log_objective.point
     misses = contenders.choice.excess > 0
     # Chance alone does not make one of two single seeds so much slower.
-    unknown = np.isnan(p_best) & (level <= level[chosen] + math.log1p(LATER))
+    unknown = np.isnan(p_best) & (level <= level[chosen] + math.log1p(_SLOWER))
     open_yet = unknown | (p_best >= NOTICED)
     others = [i for i in np.flatnonzero(open_yet).tolist() if i != chosen]
     return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]

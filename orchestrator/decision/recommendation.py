@@ -232,7 +232,8 @@ class Recommendation:
     larger_batches: tuple[LargerBatch, ...] = ()
     """From the next larger global batch to the largest one; empty if accuracies are not compared."""
     cheapest_cell_id: str | None = None
-    """The eligible cell that costs the least, if it costs less than the chosen one by more than `choice.TIE`."""
+    """The cell that costs the least of those whose accuracy surely holds, if it costs less than the chosen one by more
+    than `choice.TIE`."""
     best_value_cell_id: str | None = None
     """The eligible cell with the least product of time and cost, so that no other one gains more than it costs; None on
     CPUs."""

@@ -103,6 +103,7 @@ class Plan:
     too_large: frozenset[str] = frozenset()  # the infeasible trials that do not fit by their forecast
     changed: Sequence[str] = ()
     """The differences from the config and code of earlier results, which the plan leaves out."""
+    spent_gpu_s: float = 0.0  # GPU-seconds of earlier drivers, which count for the budget of the sweep
 
     @staticmethod
     def of(
@@ -207,7 +208,8 @@ def plan_now(checked: CheckedSweep) -> Plan:
         ends = history.ends_under(fingerprint)
         nodes = _nodes(request)
     planned = Plan.of_sweep(sweep, ends, nodes)
-    return replace(planned, changed=history.changes(fingerprint) if history.has_answers else ())
+    changed = history.changes(fingerprint) if history.has_answers else ()
+    return replace(planned, changed=changed, spent_gpu_s=history.spent_gpu_s)
 
 
 def _nodes_of(ends: Mapping[str, TrialRecord], request: Request) -> Sequence[Node]:

@@ -80,11 +80,13 @@ def cut_by(plan: Plan, budget: SweepBudget) -> str:
     """Return how many trials start before the budget of the sweep is used up; empty if all do."""
     if plan.timetable.makespan_s is None:
         return ""
-    schedule, gpu_s = plan.timetable.schedule, budget.used_gpu_s
+    schedule = plan.timetable.schedule
     for started, stay in enumerate(schedule):
+        # Of a trial that runs at that time, what it has taken so far.
+        held_s = ((min(before.end_s, stay.start_s) - before.start_s, before) for before in schedule[:started])
+        gpu_s = budget.used_gpu_s + sum(seconds * before.trial.gpus_held for seconds, before in held_s)
         if reason := budget.reached(gpu_s=gpu_s, wall_s=stay.start_s):
             return f"budget: {started} of {len(schedule)} trials start, the others are skipped: {reason}"
-        gpu_s += (stay.end_s - stay.start_s) * stay.trial.gpus_held
     return ""
 
 

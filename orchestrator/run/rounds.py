@@ -240,9 +240,10 @@ class Repetitions:
         if self._extra_seeds.more_seeds:
             # Further seeds are no part of the plan, but their timings decide the verdict.
             ran += self._extra_seeds.added.values()
-            recommendation = self._extra_seeds.recommendation(history)
-            ran = [trial for trial in ran if recommendation.matters(trial.cell_id)]
             repetitions = to_repeat(ran, ends, self._repeated, 1.0)
+            if repetitions:
+                recommendation = self._extra_seeds.recommendation(history)
+                repetitions = [trial for trial in repetitions if recommendation.matters(trial.cell_id)]
             self._repeated |= {trial.measures for trial in repetitions}
         else:
             repetitions = to_repeat(ran, ends, history.repeated, self._rerun_invalid)

@@ -181,7 +181,7 @@ def of_the_plan(planned: Sequence[str], ended: Iterable[str], missing: int, reco
     """
     ends = set(ended)
     without = [trial_id for trial_id in planned if trial_id not in ends]
-    if not missing and without and len(ends) < (recorded or len(planned)):
+    if not missing and len(without) > max(0, len(planned) - (recorded or len(planned))):
         yield f"the sweep has ended, and {len(without)} planned trials have no end: {', '.join(without[:5])}"
 
 

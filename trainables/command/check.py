@@ -31,8 +31,10 @@ _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
 _SIGN_OF_A_SHELL = re.compile(r"\$[A-Za-z_({]|`|^(?:\|\|?|&&?|;)$|;$|^(?:\d|&)?[<>]|^~(?:/|$)")
 """Variables, pipes, redirections and the home folder, where a shell would replace them."""
 
-_OTHER_BRACES = re.compile(r"\$\{(?P<a>\w+)\}|\$(?P<b>\w+)|%(?P<c>\w+)%|\{\{(?P<d>\w+)\}\}|<(?P<e>\w+)>")
-"""Names as a shell, cmd, Jinja or a manual writes them."""
+_OTHER_BRACES = re.compile(
+    r"\$\{(?P<a>\w+)\}|(?<!\S)(?:\$(?P<b>\w+)|%(?P<c>\w+)%|\{\{(?P<d>\w+)\}\}|<(?P<e>\w+)>)(?!\S)"
+)
+"""Names as a shell, cmd, Jinja or a manual writes them. Within a word, all but `${name}` may be meant as they are."""
 
 _WITH_WARM_UP = ("linear", "lars", "lamb")  # learning-rate rules with a warm-up
 

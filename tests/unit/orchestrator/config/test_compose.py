@@ -30,6 +30,10 @@ def errors_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
         ("", [["sweep=mine", "sweep.name", "@package _global_"]]),
         (f"sweep: {{name: x, {AXES}}}", [["sweep=mine", "sweep.name", "@package _global_"]]),
         (f"# @package _global_\nsweep: {{name: '${{nope}}', {AXES}}}", [["'sweep=mine'", "'nope'"]]),
+        (
+            "# @package _global_\nsweep: {name: x, axes: {gpus: [1], device_batch_size: [8], model: {widht: [8, 16]}}}",
+            [["'model.widht'", "'model.width'"]],
+        ),
         ("# @package _global_\nsweep: [1]", [["'sweep=mine'", "ConfigTypeError"]]),
     ],
 )

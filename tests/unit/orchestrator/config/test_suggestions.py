@@ -319,7 +319,7 @@ def test_the_line_to_type_ends_the_error(given: str, line: str, capsys: pytest.C
     [
         ("$lr ${seed} %gpus% {{lr_rule}} <epochs>", ["lr", "seed", "gpus", "lr_rule", "epochs"]),
         ("bash -c $lr_${seed}_$HOME", ["seed"]),
-        ("$HOME %x% {{x}}", []),
+        ("$HOME %x% {{x}} run-{{seed}} {{{lr}}} ${{lr}} d$lr", []),
     ],
 )
 def test_names_in_other_braces_are_refused(words: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:

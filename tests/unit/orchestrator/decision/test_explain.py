@@ -118,6 +118,7 @@ def test_a_single_cell_has_no_probability(records: list[TrialRecord]) -> None:
         (Status.SKIPPED, "budget", False),
         (Status.SKIPPED, "base", False),
         (Status.FAILED, "", False),
+        (Status.INFEASIBLE, "", False),
     ],
 )
 def test_the_last_cell_is_clear_if_the_others_are_ruled_out(
@@ -128,6 +129,26 @@ def test_the_last_cell_is_clear_if_the_others_are_ruled_out(
     assert decision.verdict == (CLEAR if is_clear else UNDECIDED)
     assert ("nothing_to_compare" in codes(decision.caveats)) is not is_clear
     assert (decision.gpu_steps[0].worth == NOT_WORTH) is (is_clear and status is Status.SKIPPED)
+
+
+def phased(rule: str) -> list[TrialRecord]:
+    """Return two cells with three seeds, and a poor one whose further seeds the rule skipped."""
+    poor = [record_of(1, 0, batch=256, metrics=measured(120, 0.5))]
+    poor += [record_of(1, seed, Status.SKIPPED, batch=256, skipped_by=rule) for seed in (1, 2)]
+    return [*swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9}), *poor]
+
+
+def test_seeds_that_phases_left_out_are_no_doubt() -> None:
+    decision = decided(phased("phases"))
+    assert (decision.verdict, decision.caveats, decision.more_seeds) == (CLEAR, (), ())
+
+
+def test_seeds_that_a_budget_left_out_are_asked_for() -> None:
+    decision = decided([record for record in phased("budget") if record.seed == 0 or record.skipped_by])
+    assert decision.verdict == UNDECIDED and decision.commands
+    cut = [record_of(g, s, Status.SKIPPED, skipped_by="budget") for g in (1, 2) for s in (1, 2)]
+    decision = decided([*(record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)), *cut])
+    assert [(more.cell_id, more.seeds) for more in decision.more_seeds] == [("2-32-none", 2), ("1-32-none", 2)]
 
 
 def test_cells_that_miss_the_target_are_ruled_out() -> None:

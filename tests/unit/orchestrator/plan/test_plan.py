@@ -24,7 +24,7 @@ from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.plan.planned import NODES, TRIALS, ended, plan
 from tests.unit.orchestrator.requests import request
-from tests.unit.sweeps.setups import expanded
+from tests.unit.sweeps.setups import expanded, setup
 
 
 def test_trials_that_do_not_fit_are_infeasible():
@@ -99,6 +99,17 @@ def test_a_budget_that_is_too_small_is_told(limits, starting):
     planned = Plan.of(grid, {grid[0].trial_id: ended(grid[0], wall_s=60)}, NODES)
     told = re.findall(r"(\d+) of 5 trials", printout.cut_by(planned, SweepBudget(**limits)))
     assert told == ([starting] if starting else [])
+
+
+def test_trials_that_run_side_by_side_spend_a_budget_together():
+    grid = expanded(
+        {"gpus": [1], "device_batch_size": [8], "seed": [0, 1, 2, 3]}, setup(device="cuda", timing="device")
+    )
+    nodes = [Node(name="host", cpus=8, gpus=2)]
+    planned = Plan.of(grid, {grid[0].trial_id: ended(grid[0], wall_s=3600)}, nodes)
+    assert [stay.start_s for stay in planned.timetable.schedule] == [0, 0, 3600]
+    assert "2 of 3 trials" in printout.cut_by(planned, SweepBudget(gpu_hours=1))
+    assert printout.cut_by(planned, SweepBudget(gpu_hours=2.1)) == ""
 
 
 def test_rows_are_in_starting_order():

@@ -249,5 +249,5 @@ def test_ended_sweep_needs_an_end_for_every_planned_trial() -> None:
     assert list(of_the_plan(["a", "b"], ["a", "b", "old"], 0, 2)) == []
     assert list(of_the_plan(["a", "b"], ["a"], 1, 2)) == []
     assert list(of_the_plan(["a", "b", "wider"], ["a", "b"], 0, 2)) == []
-    (violation,) = of_the_plan(["a", "b"], ["a"], 0, 2)
+    (violation,) = of_the_plan(["a", "b"], ["a", "extra seed"], 0, 2)
     assert "1 planned" in violation and violation.endswith(": b")
