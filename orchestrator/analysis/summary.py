@@ -26,7 +26,7 @@ from orchestrator.statistics.intervals import (
     mean_interval,
     proportion_interval,
 )
-from orchestrator.store.record import EARLY_STOP
+from orchestrator.store.record import OF_STARTED
 from orchestrator.telemetry.timing_gate import SUPERLINEAR, Fault
 from sweeps.gpus import cost_of
 from sweeps.status import Status
@@ -143,7 +143,7 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     cells[MIXED] = groups["device_model"].nunique() > 1
     # A seed that a rule of the sweep left out says nothing about its cell, if other seeds ran.
     order, cell_ids = trials["status"].map(_ORDER), trials["cell_id"]
-    of_started = order.where(trials["skipped_by"].isin(["", EARLY_STOP])).groupby(cell_ids).min()
+    of_started = order.where(trials["skipped_by"].isin(OF_STARTED)).groupby(cell_ids).min()
     cells["status"] = of_started.fillna(order.groupby(cell_ids).min()).map(dict(enumerate(_ORDER)))
     cells["n_seeds"] = groups.size()
     cells["n_nodes"] = groups["n_nodes"].max()

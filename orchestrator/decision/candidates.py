@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.analysis.differences import by_seed
@@ -24,7 +25,7 @@ from orchestrator.decision.recommendation import SURE, Remark, remark
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval
 from orchestrator.statistics.pooling import Likeness
-from orchestrator.store.record import EARLY_STOP, PHASES, TrialRecord
+from orchestrator.store.record import OF_STARTED, PHASES, TrialRecord
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.rows import cell_label, varying
 from sweeps.layout import LAYOUT_AXES, is_independent
@@ -162,17 +163,15 @@ class Contenders:
     @cached_property
     def seeds(self) -> Sequence[Sequence[int]]:
         """The seeds of each cell's trials, whatever their status, without those that a rule skipped before they ran."""
-        started = self.trials[self.trials["skipped_by"].isin(["", EARLY_STOP])]
+        started = self.trials[self.trials["skipped_by"].isin(OF_STARTED)]
         return list(started.groupby("cell_id")["seed"].agg(list).reindex(self.cells["cell_id"]))
 
     @cached_property
     def fewest_seeds(self) -> int:
         """The fewest ok seeds of a candidate, without those whose further seeds would not change the choice."""
-        own = self.cells["n_ok"].to_numpy()
-        is_candidate = ~np.isnan(self.choice.log_objective.point)
-        is_settled = self.contest.left_out if self.contest.left_out is not None else np.full(len(own), False)
-        rows = is_candidate & ~is_settled
-        return int(own[rows if rows.any() else is_candidate].min())
+        own = self.candidates["n_ok"]
+        in_question = own[~_left_out(self.candidates, self.trials)]
+        return int((own if in_question.empty else in_question).min())
 
     @cached_property
     def stragglers(self) -> Array:
@@ -254,7 +253,7 @@ class Contenders:
             collapsed=_by_seed(trials, own, trials["collapsed"].eq(True)) > 0,
             samples=float(trials[of_score].min()) if of_score in trials else math.nan,
             restarts=_restarts(trials, own),
-            left_out=own["cell_id"].isin(trials.loc[trials["skipped_by"] == PHASES, "cell_id"]).to_numpy(),
+            left_out=_left_out(own, trials),
             hours=totals["cost"].means(),
         )
         untimed = tried[eligible.untimed]
@@ -320,6 +319,11 @@ class Contenders:
 def _generator() -> np.random.Generator:
     """Return a generator of the draws, so that the same frames give the same recommendation."""
     return np.random.default_rng(0)
+
+
+def _left_out(cells: pd.DataFrame, trials: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return for which cells phases left out further seeds."""
+    return cells["cell_id"].isin(trials.loc[trials["skipped_by"] == PHASES, "cell_id"]).to_numpy(dtype=bool)
 
 
 def _restarts(trials: pd.DataFrame, cells: pd.DataFrame) -> Restarts | None:

@@ -17,6 +17,7 @@ from orchestrator.plan.plan import Plan
 from orchestrator.plan.prices import cheapest_offer, offers_of
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import SweepBudget
+from orchestrator.schedule.simulation import ScheduledTrial
 from orchestrator.text.numbers import counted, duration, number, suited, training
 from sweeps.axes import flat, is_number
 from sweeps.forecast import Estimate, Forecast
@@ -81,12 +82,14 @@ def cut_by(plan: Plan, budget: SweepBudget) -> str:
     if plan.timetable.makespan_s is None:
         return ""
     schedule = plan.timetable.schedule
+    gpu_s, now_s, running = budget.used_gpu_s, 0.0, list[ScheduledTrial]()
     for started, stay in enumerate(schedule):
-        # Of a trial that runs at that time, what it has taken so far.
-        held_s = ((min(before.end_s, stay.start_s) - before.start_s, before) for before in schedule[:started])
-        gpu_s = budget.used_gpu_s + sum(seconds * before.trial.gpus_held for seconds, before in held_s)
-        if reason := budget.reached(gpu_s=gpu_s, wall_s=stay.start_s):
+        # Trials that run side by side hold their GPUs at the same time.
+        gpu_s += sum((min(other.end_s, stay.start_s) - now_s) * other.trial.gpus_held for other in running)
+        now_s = stay.start_s
+        if reason := budget.reached(gpu_s=gpu_s, wall_s=now_s):
             return f"budget: {started} of {len(schedule)} trials start, the others are skipped: {reason}"
+        running = [*(other for other in running if other.end_s > now_s), stay]
     return ""
 
 

@@ -50,6 +50,9 @@ class Record:
 EARLY_STOP = "early_stop"
 """The value of `skipped_by` of a trial that started and was stopped. Other rules skip trials before they start."""
 
+OF_STARTED = ("", EARLY_STOP)
+"""The values of `skipped_by` of trials that no rule left out before they started."""
+
 PHASES = "phases"
 """The value of `skipped_by` of a trial that cannot change the recommendation."""
 
@@ -156,7 +159,7 @@ class TrialRecord:
     @property
     def ran(self) -> bool:
         """True if the trial was started: it fitted the nodes, and nothing but early stopping skipped it."""
-        return self.status is not Status.INFEASIBLE and self.skipped_by in ("", EARLY_STOP)
+        return self.status is not Status.INFEASIBLE and self.skipped_by in OF_STARTED
 
     @property
     def machine(self) -> str | None:

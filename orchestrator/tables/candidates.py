@@ -209,6 +209,8 @@ def _of_axes(cells: Sequence[Cell]) -> tuple[list[Line], list[str]]:
     """Return a line for each further axis in which these cells differ, and the axes that are too long for one."""
     lines: list[Line] = []
     others: list[str] = []
+    # The learning rate, which has a line, tells the multiplier.
+    has_rates = all(isinstance(cell.values["lr"], float | int) for cell in cells)
     differing = [axis for axis in cells[0].further if len({cell.further[axis] for cell in cells}) > 1]
     for axis, title in short_names(differing).items():
         texts = [cell.further[axis] for cell in cells]
@@ -216,13 +218,9 @@ def _of_axes(cells: Sequence[Cell]) -> tuple[list[Line], list[str]]:
         if max(map(len, [title, *texts])) > _MOST_OF_AXIS:
             others.append(axis)
             continue
-        # The learning rate, which has a line, tells the multiplier.
-        has_rates = all(isinstance(cell.values["lr"], float | int) for cell in cells)
-        lines.append(Line(name=f"axis:{axis}", title=title, texts=texts, rank=6 if axis == _RATE and has_rates else 0))
+        rank = 6 if axis == "lr_multiplier" and has_rates else 0
+        lines.append(Line(name=f"axis:{axis}", title=title, texts=texts, rank=rank))
     return lines, others
-
-
-_RATE = "lr_multiplier"
 
 
 def equal_rivals(recommendation: Recommendation) -> list[Cell]:
