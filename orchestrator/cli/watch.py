@@ -26,7 +26,7 @@ from rich.console import Console
 from orchestrator.cli.status import recommendation_in, state_of
 from orchestrator.config.request import Request
 from orchestrator.report.plot import SERIES
-from orchestrator.run.display import Leaders
+from orchestrator.run.display import InterimResults
 from orchestrator.store import files, trial_files
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialRecord
@@ -34,11 +34,10 @@ from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import JOURNAL, TRACE, ResultsFolder
 from orchestrator.store.secrets import HIDDEN, Secrets, is_secret_name
 from orchestrator.telemetry.gpu import Gpus, gpu_models
-from orchestrator.telemetry.timing_gate import disturbed
+from orchestrator.telemetry.timing_gate import FAULTY, VALID, judgements_of
 from orchestrator.text.rows import trial_label
 from sweeps.axes import is_number
 from sweeps.errors import ConfigError
-from sweeps.status import Status
 
 SHARE = 0.005  # the part of one core that answers may take: the page asks again and again
 EVERY_S = 2.0  # the shortest time between two answers
@@ -119,18 +118,19 @@ class WatchedSweep:
         self._metric = self._request.with_metric_of(record.metrics for record in records).metric
         # A row that repeats another one's training has the same curve.
         self._with_curve = [record.trial_id for record in records if not record.same_as][:MOST_CURVES]
-        leaders, reasons = Leaders(self._metric), disturbed(records)
+        interim, judgements = InterimResults(self._metric), judgements_of(records)
         rows = []
         for record in records:
-            label = trial_label({field.name: getattr(record, field.name) for field in fields(record)})
-            figures = leaders.figures(record.metrics, record.purpose)
-            why = "; ".join(reasons.get(record.trial_id, ()))
-            if record.status is Status.OK:
-                leaders.take(label, record.gpus, figures, on_cpu=record.device == "cpu", is_timed=not why)
+            columns = {field.name: getattr(record, field.name) for field in fields(record)}
+            columns["status"] = record.status
+            judgement = judgements.get(record.trial_id, VALID)
+            interim.take(columns, judgement)
+            figures = interim.figures(record.metrics, record.purpose)
+            why = f"{FAULTY[judgement.fault]}: {'; '.join(judgement.reasons)}" if judgement.fault else ""
             unit = next((name for name in figures if name.endswith("/s")), "")
             row = {
                 "trial_id": record.trial_id,
-                "cell": label,
+                "cell": trial_label(columns),
                 "state": record.status.value,
                 "epoch": record.metrics.get("epochs"),
                 "metric": record.metrics.get(self._metric.name),
@@ -138,11 +138,11 @@ class WatchedSweep:
                 "unit": unit,
                 "seconds": record.wall_s,
                 "gpu_util": record.metrics.get("gpu_util"),
-                "note": "; ".join(filter(None, [why and f"disturbed: {why}", record.note])),
+                "note": "; ".join(filter(None, [why, record.note])),
             }
             rows.append(row)
         self._ended = self._secrets.value(rows[:MOST_TRIALS])
-        self._leaders = self._secrets.value(list(leaders.lines()))
+        self._leaders = self._secrets.value(list(interim.lines()))
         self._journal = (status.st_size, status.st_mtime_ns)
 
     def _metrics(self, trial_id: str) -> list[dict[str, Any]]:

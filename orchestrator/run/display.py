@@ -6,19 +6,19 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.config.request import Metric
 from orchestrator.schedule.simulation import time_left_s
 from orchestrator.store.record import TrialOutcome, TrialRecord, metric_value, tokens_per_s
-from orchestrator.text.numbers import counted
+from orchestrator.telemetry.timing_gate import FAULTY, REMEDIES, VALID, Fault, Judgement
+from orchestrator.text.numbers import counted, duration
 from orchestrator.text.rows import gpus_in_words, trial_label
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
@@ -27,21 +27,24 @@ from sweeps.trial import Purpose, TrialSpec
 LAST_ENDED = 10  # how many ended trials the live table shows below the running ones, if the terminal is high enough
 
 NARROW = 90  # a terminal with fewer columns has no column of losses
+_ROOMY = 80  # one with fewer than these has none of epochs and times either
 
 _PURPOSES = {Purpose.PROBE: "probe", Purpose.REPETITION: "timed again", Purpose.WINDOW: "timed again"}
 """Words for trials that measure another one, whose accuracy means nothing or is known already."""
+_RUNNING = {Purpose.PROBE: "probing", Purpose.REPETITION: "timing again", Purpose.WINDOW: "timing again"}
 
 IDLE_S = 20  # seconds without a running trial after which the display explains why nothing runs
 
 
-class Leaders:
-    """The fastest trial of each number of GPUs and the best metric, among the trials that have ended."""
+class InterimResults:
+    """The fastest trial of each number of GPUs and the best metric among those that ended, or why one is not known."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
         self._best: tuple[float, str] | None = None
         self._fastest: dict[float, tuple[float, str, str]] = {}
-        """By number of GPUs: the highest undisturbed rate, its trial and its unit."""
+        """By number of GPUs: the highest valid rate, its trial and its unit."""
+        self._rows: dict[str, tuple[Mapping[str, Any], Judgement]] = {}  # by trial, with the judgement of its timing
         self._on_cpu = False
 
     def figures(self, metrics: Mapping[str, Any], purpose: str) -> dict[str, float]:
@@ -52,20 +55,34 @@ class Leaders:
             figures[self._metric.short_label] = metric_value(metrics, self._metric.name)
         return {name: value for name, value in figures.items() if value is not None}
 
-    def take(self, trial: str, gpus: float, figures: Mapping[str, float], *, on_cpu: bool, is_timed: bool) -> None:
-        """Take an ok trial's label and figures; its rate counts only if it `is_timed`, that is, undisturbed."""
-        self._on_cpu = on_cpu
+    def take(self, row: Mapping[str, Any], judgement: Judgement) -> None:
+        """Take an ended trial under the names of its row's columns; its rate counts only if its timing is valid."""
+        self._on_cpu = row["device"] == "cpu"
+        if row["purpose"] == Purpose.TRAIN:
+            self._rows[row["trial_id"]] = row, judgement
+        elif row["measures"] in self._rows:
+            self._rows[row["measures"]] = self._rows[row["measures"]][0], judgement
+        if row["status"] != Status.OK:
+            return
+        figures = self.figures(row["metrics"], row["purpose"])
         value, sign = figures.get(self._metric.short_label), self._metric.sign
         if value is not None and (self._best is None or sign * value > sign * self._best[0]):
-            self._best = (value, trial)
+            self._best = (value, trial_label(row))
         unit, rate = next(iter(figures.items()), ("", 0.0))
-        known = self._fastest.get(gpus)
+        known = self._fastest.get(row["gpus"])
         # A command may report no sample at all, and speed-ups divide by the rate.
-        if is_timed and unit.endswith("/s") and rate > 0 and (known is None or rate > known[0]):
-            self._fastest[gpus] = (rate, trial, unit)
+        if not judgement.fault and unit.endswith("/s") and rate > 0 and (known is None or rate > known[0]):
+            self._fastest[row["gpus"]] = (rate, trial_label(row), unit)
+
+    @property
+    def faults(self) -> Counter[Fault]:
+        """The numbers of ok trials whose timing is not valid, by the fault."""
+        judgements = [judgement for row, judgement in self._rows.values() if row["status"] == Status.OK]
+        return Counter(judgement.fault for judgement in judgements if judgement.fault)
 
     def lines(self) -> Iterator[str]:
-        """Yield a line each for the fastest trial, the speed-up and the best metric, as far as they are known."""
+        """Yield a line each for the fastest trial, the speed-up and the best metric, or why one is not known."""
+        yield from self._without_result()
         if self._fastest:
             rate, trial, unit = max(self._fastest.values(), key=lambda fastest: fastest[0])
             yield f"fastest so far: {trial}, {short_number(rate)} {unit}"
@@ -75,8 +92,46 @@ class Leaders:
             gains = [f"{words} {rate / fewest[0]:.2f}×" for rate, words in others]
             if gains:
                 yield f"speed-up so far: {', '.join(gains)} the fastest of {fewest[1]}"
+        yield from self._without_speed()
         if self._best:
             yield f"best {self._metric.label} so far: {self._best[0]:.4f}, {self._best[1]}"
+
+    def _without_result(self) -> Iterator[str]:
+        """Yield a line for each value of an axis with which all trials failed, at least two."""
+        kinds: dict[str, list[str]] = {}
+        for trial_id, (row, _) in self._rows.items():
+            for axis, value in row["axes"].items():
+                if axis != "seed":
+                    kinds.setdefault(f"{axis}={value}", []).append(trial_id)
+        failed = {trial_id: row for trial_id, (row, _) in self._rows.items() if row["status"] != Status.OK}
+        if len(failed) == len(self._rows):  # the axes do not matter
+            kinds = {"": [*failed]}
+        told: set[str] = set()
+        for kind, trials in sorted(kinds.items(), key=lambda item: -len(item[1])):
+            # Another axis may name the same trials.
+            if len(trials) < 2 or not failed.keys() >= {*trials} or told >= {*trials}:
+                continue
+            told |= {*trials}
+            last = failed[trials[-1]]
+            remedy = "" if Status(last["status"]).is_result() else "; once that is mended, rerun=failed repeats them"
+            count, of = len(trials), f" with {kind}" if kind else ""
+            yield f"no result{of} so far: {count} of {count} trials {last['status']}: {last['note']}{remedy}"
+
+    def _without_speed(self) -> Iterator[str]:
+        """Yield a line if ok trials of a number of GPUs have no valid timing, with the reason and the remedy."""
+        invalid: dict[float, list[Judgement]] = {}
+        for row, judgement in self._rows.values():
+            if row["status"] == Status.OK and judgement.fault and row["gpus"] not in self._fastest:
+                invalid.setdefault(row["gpus"], []).append(judgement)
+        if not invalid:
+            return
+        words = " or ".join(gpus_in_words(gpus, on_cpu=self._on_cpu) for gpus in sorted(invalid))
+        count = sum(map(len, invalid.values()))
+        last = list(invalid.values())[-1][-1]
+        of = f" of {words}" if self._fastest else ""
+        if last.fault:
+            why = f"{FAULTY[last.fault]} ({'; '.join(last.reasons)}). {REMEDIES[last.fault]}"
+            yield f"no speed{of} so far: {count} of {counted(count, 'timing', 'timings')} {why}"
 
 
 @dataclass(kw_only=True)
@@ -101,15 +156,16 @@ class Display:
         self._total = self._waiting = waiting
         self._running: dict[str, _Running] = {}
         self._ended: Counter[Status] = Counter()
-        self._disturbed = 0
-        self._last: deque[tuple[TrialSpec, TrialOutcome, str]] = deque(maxlen=LAST_ENDED)
-        """The last ended trials, with what disturbed their timing."""
-        self._leaders = Leaders(self._metric)
+        self._last: deque[tuple[TrialSpec, TrialOutcome, Judgement]] = deque(maxlen=LAST_ENDED)
+        self._interim = InterimResults(self._metric)
+        self._widest_label = 0  # the table's columns never get narrower
         self._took_s: list[float] = []
         self._first_start = self._idle_since = time.monotonic()
         self._idle_said = False
-        self._bar = Progress(TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._task = self._bar.add_task("trials", total=waiting)
+        times = TextColumn("after {task.fields[elapsed]}, {task.fields[left]}")
+        self._bar = Progress(TextColumn("trials"), BarColumn(bar_width=24), MofNCompleteColumn(), times)
+        self._task = self._bar.add_task("trials", total=waiting, elapsed="", left="")
+        self._began_s = time.monotonic()
         # Refreshed by hand: a thread would draw while a trial's line is printed.
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
@@ -136,36 +192,36 @@ class Display:
         if running := self._running.get(trial.trial_id):
             running.row = rows[-1]
 
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome, disturbed: str = "") -> None:
-        """Count an ended trial and print a line; on a terminal only if the trial is not ok.
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome, judgement: Judgement = VALID) -> None:
+        """Count an ended trial, with the judgement of its timing.
 
-        `disturbed` says what disturbed its timing, which then does not count; empty if nothing did.
+        Print a line; on a terminal only if the trial is not ok.
         """
         if running := self._running.pop(trial.trial_id, None):
             # Measured here and not the trial's own time: the next one waits for the start of processes as well.
             self._took_s.append(time.monotonic() - running.began_s)
         self._ended[outcome.status] += 1
-        self._disturbed += bool(disturbed)
-        self._last.append((trial, outcome, disturbed))
+        self._last.append((trial, outcome, judgement))
         self._bar.advance(self._task)
-        figures = self._leaders.figures(outcome.metrics, trial.purpose)
-        if outcome.status is Status.OK:
-            on_cpu = trial.device == "cpu"
-            self._leaders.take(_label(trial), trial.gpus, figures, on_cpu=on_cpu, is_timed=not disturbed)
+        figures = self._interim.figures(outcome.metrics, trial.purpose)
+        row = {"status": outcome.status, "note": outcome.note, "metrics": outcome.metrics}
+        self._interim.take({**trial.columns, **row}, judgement)
         if not self._live or outcome.status is not Status.OK:
             done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_label(trial)}"
             line += "".join(f"  {name} {short_number(value)}" for name, value in figures.items())
-            notes = [_PURPOSES.get(trial.purpose, ""), outcome.note, f"disturbed: {disturbed}" if disturbed else ""]
+            notes = [_PURPOSES.get(trial.purpose, ""), outcome.note]
+            notes += [f"{FAULTY[judgement.fault]}: {'; '.join(judgement.reasons)}"] if judgement.fault else []
             line += "".join(f"  {note}" for note in notes if note)
             self._print(line, style="" if outcome.status is Status.OK else "bold red")
         self.refresh()
 
-    def copied(self, trial: TrialSpec, original: TrialRecord) -> None:
-        """Count a trial that has the result of another one with the same training."""
+    def copied(self, trial: TrialSpec, original: TrialRecord, judgement: Judgement = VALID) -> None:
+        """Count a trial that has the result of another one with the same training, and the judgement of its timing."""
         self._waiting -= 1
         note = f"same training as {original.trial_id[:SHOWN_DIGITS]}"
-        self.finished(trial, TrialOutcome(cause=original.cause, wall_s=0.0, note=note, metrics=original.metrics))
+        outcome = TrialOutcome(cause=original.cause, wall_s=0.0, note=note, metrics=original.metrics)
+        self.finished(trial, outcome, judgement)
 
     def retried(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Print that an attempt failed. The trial waits for its next attempt."""
@@ -206,8 +262,11 @@ class Display:
             self._console.print(f"nothing has started for {IDLE_S} s: {waiting} {why}", soft_wrap=not self._live)
         if self._live:
             left = self.left_s()
-            time_left = "time left unknown" if left is None else f"about {timedelta(seconds=round(left))} left"
-            footer = Text("\n".join([time_left, *self._leaders.lines()]))
+            time_left = "time left unknown" if left is None else f"about {duration(left)} left"
+            if not self._running and not self._waiting:
+                time_left = "no trial is left"
+            self._bar.update(self._task, elapsed=duration(time.monotonic() - self._began_s), left=time_left)
+            footer = Text("\n".join(self._interim.lines()))
             # A live table that is higher than the terminal would be cut.
             view = Group(self._table(LAST_ENDED), self._bar, footer)
             excess = len(self._console.render_lines(view)) + 1 - self._console.height
@@ -232,29 +291,47 @@ class Display:
 
     def _table(self, most: int) -> Table:
         """Return the table of the running trials and at most `most` ended ones, with the counts as its title."""
-        counts = "".join(f", {count} {status}" for status, count in sorted(self._ended.items()))
-        counts += f", {self._disturbed} disturbed" if self._disturbed else ""
-        title = f"{len(self._running)} running, {self._waiting} waiting{counts}"
+        counts = {status: f"{count} {status}" for status, count in sorted(self._ended.items())}
+        if faults := self._interim.faults:
+            timings = ", ".join(f"{count} {FAULTY[fault]}" for fault, count in faults.items())
+            counts[Status.OK] += f" (timings: {timings})"
+        title = ", ".join([f"{len(self._running)} running", f"{self._waiting} waiting", *counts.values()])
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        labels = [
+            _label(trial)
+            for trial in (*(running.trial for running in self._running.values()), *(end[0] for end in self._last))
+        ]
+        self._widest_label = max([self._widest_label, *map(len, labels)])
         table.add_column("trial", no_wrap=True)
-        table.add_column("cell", overflow="fold")  # the last axis, often the seed, must stay visible
+        # The last axis, often the seed, must stay visible; and a column that gets narrower moves all others.
+        is_roomy = self._console.width >= _ROOMY
+        least = min(self._widest_label, self._console.width // 3) if is_roomy else None
+        table.add_column("cell", overflow="fold", min_width=least)
         columns = {"epoch": "epoch", "loss": "loss", self._metric.short_label: self._metric.name}
         if self._console.width < NARROW:
             del columns["loss"]
-        for heading in (*columns, "rate", "s", "state"):
-            table.add_column(heading, justify="left" if heading == "state" else "right", no_wrap=True)
+        if not is_roomy:
+            del columns["epoch"]
+        figures = [self._interim.figures(outcome.metrics, trial.purpose) for trial, outcome, _ in self._last]
+        units = [unit for figure in figures for unit in figure if unit.endswith("/s")]
+        unit = next(iter(units), "samples/s")
+        for heading in (*columns, unit, *["time"] * is_roomy):
+            table.add_column(heading, justify="right", no_wrap=True, min_width=len("0.0000"))
+        table.add_column("state", no_wrap=True, min_width=len("disturbed"))
         for running in self._running.values():
             row = [short_number(running.row.get(key)) for key in columns.values()]
-            took = f"{time.monotonic() - running.began_s:.0f}"
-            state = f"running {_PURPOSES.get(running.trial.purpose, '')}".rstrip()
-            table.add_row(_id(running.trial), Text(_label(running.trial)), *row, "", took, state)
-        for trial, outcome, disturbed in list(reversed(self._last))[:most]:
-            figures = self._leaders.figures(outcome.metrics, trial.purpose)
+            took = [duration(time.monotonic() - running.began_s)] * is_roomy
+            state = _RUNNING.get(running.trial.purpose, "running")
+            table.add_row(_id(running.trial), Text(_label(running.trial)), *row, "", *took, state)
+        for trial, outcome, judgement in list(reversed(self._last))[:most]:
             known = {**outcome.metrics, "epoch": outcome.metrics.get("epochs")}
             row = [short_number(known.get(key) if trial.purpose is Purpose.TRAIN else None) for key in columns.values()]
-            rate = next((f"{short_number(value)} {unit}" for unit, value in figures.items() if unit.endswith("/s")), "")
-            end = Text("disturbed", "yellow") if disturbed else Text(_PURPOSES.get(trial.purpose, outcome.status))
-            table.add_row(_id(trial), Text(_label(trial)), *row, rate, f"{outcome.wall_s:.0f}", end, style="dim")
+            rate = short_number(self._interim.figures(outcome.metrics, trial.purpose).get(unit))
+            took = [duration(outcome.wall_s) if outcome.wall_s else ""] * is_roomy  # a copy took no time
+            end = Text(_PURPOSES.get(trial.purpose, outcome.status))
+            if judgement.fault:
+                end = Text("disturbed" if judgement.fault is Fault.DISTURBED else "not timed", "yellow")
+            table.add_row(_id(trial), Text(_label(trial)), *row, rate, *took, end, style="dim")
         return table
 
 

@@ -137,8 +137,7 @@ class SweepRun:
             backend = make_backend(request, self.checked.secrets)
             self.stack.callback(backend.close)
         if backend.dashboard_url:
-            token = f"it asks for the token in {token_place()}"
-            self.console.print(f"Ray dashboard: {backend.dashboard_url} ({token})", soft_wrap=True)
+            self.console.print(f"Ray dashboard: {backend.dashboard_url} (token: {token_place()})", soft_wrap=True)
         wait_s = request.settings.cluster.wait_s
         if wait_s and not nodes_ready(backend.nodes(), request, wait_s):
             # There is no plan without nodes, so that nothing else is known of what will be needed.

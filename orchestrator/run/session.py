@@ -24,7 +24,7 @@ from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import TrialFolders, digests, drop, restore, snapshot
-from orchestrator.telemetry.timing_gate import disturbed, why_discarded
+from orchestrator.telemetry.timing_gate import VALID, judgements_of, why_discarded
 from orchestrator.trackers.tracking import Trackers
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
@@ -153,7 +153,7 @@ class Session:
         if outcome.status.is_result() or outcome.skipped_by or trial.measures:
             # After the journal, so that a crash in between can still be continued.
             self._folders.drop_checkpoint(trial)
-        self._display.finished(trial, outcome, "; ".join(disturbed([record]).get(record.trial_id, ())))
+        self._display.finished(trial, outcome, judgements_of([record]).get(record.trial_id, VALID))
         self._trackers.finished(trial, outcome)
         reached(Moment.TRIAL_FINISHED)
         return False
@@ -169,7 +169,7 @@ class Session:
         record = original.copied_to(trial, attempt=attempt, finished_at=now)
         files = {"files": digests(self._folder.trial(trial.trial_id))}
         self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | files)
-        self._display.copied(trial, original)
+        self._display.copied(trial, original, judgements_of([original]).get(original.trial_id, VALID))
 
     def drop_branch_point(self, branch: TrialSpec) -> None:
         """Delete the checkpoint that a branch started from."""

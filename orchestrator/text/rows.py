@@ -13,6 +13,7 @@ import tabulate
 from orchestrator.analysis import summary
 from orchestrator.statistics.intervals import FEWEST
 from orchestrator.text import numbers
+from sweeps.probe import PROBE, REPETITION
 from sweeps.status import Status
 
 ALWAYS = ("gpus", "device_batch_size", "lr_rule")  # the axes that name every cell
@@ -78,8 +79,8 @@ def cell_label(row: Row, differing: Sequence[str] = ()) -> str:
     return ", ".join([label, *([named(row, differing)] if differing else [])])
 
 
-_IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule")
-"""Axes whose values are at the start of each label."""
+_IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", PROBE, REPETITION)
+"""Axes whose values are at the start of each label, and the marks of trials that measure another one."""
 
 
 def trial_label(columns: Row) -> str:

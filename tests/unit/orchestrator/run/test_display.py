@@ -4,14 +4,18 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from orchestrator.config.request import Metric
 from orchestrator.run import display as display_module
-from orchestrator.run.display import Display
+from orchestrator.run.display import Display, InterimResults
 from orchestrator.store.record import TrialOutcome
+from orchestrator.telemetry.timing_gate import VALID, Fault, Judgement
 from sweeps.rank_exit import Cause
+from sweeps.status import Status
 from sweeps.trial import Purpose
 from tests.unit.orchestrator.plan.planned import TRIALS
 
 AXES = "1×8 none, seed=0"
+DISTURBED = Judgement(fault=Fault.DISTURBED, reasons=["others took 40% of the cores' time"])
 
 
 def console(terminal):
@@ -65,15 +69,51 @@ def test_a_disturbed_trial_is_marked():
     shown = {}
     for terminal in (True, False):
         with Display(console(terminal), waiting=2) as display:
-            for trial, load in zip(TRIALS[:2], ("", "others took 40% of the cores' time"), strict=True):
+            for trial, judgement in zip(TRIALS[:2], (VALID, DISTURBED), strict=True):
                 display.started(trial)
-                display.finished(trial, TrialOutcome(wall_s=1.5), load)
+                display.finished(trial, TrialOutcome(wall_s=1.5), judgement)
             shown[terminal] = display._console.file.getvalue()
     live = shown[True].splitlines()
     assert any(TRIALS[1].trial_id[:8] in line and "disturbed" in line for line in live)
     assert not any(TRIALS[0].trial_id[:8] in line and "disturbed" in line for line in live)
-    assert "2 ok, 1 disturbed" in shown[True]
+    assert "2 ok (timings: 1 disturbed)" in shown[True]
     assert "disturbed: others took 40%" in shown[False] and shown[False].count("disturbed") == 1
+
+
+def test_a_valid_repetition_replaces_a_disturbed_timing():
+    trial = replace(TRIALS[0], axes={**TRIALS[0].axes, "repetition": True}, purpose=Purpose.WINDOW)
+    repetition = replace(trial, measures=TRIALS[0].trial_id)
+    shown = shown_after([(TRIALS[0], 100.0, DISTURBED), (repetition, 120.0, VALID)])
+    assert "timings:" not in shown and "120 samples/s" in shown and "repetition" not in shown
+
+
+def test_a_speed_that_is_not_known_has_its_reason_and_remedy():
+    two = replace(TRIALS[1], gpus=2.0, device="cuda")
+    shown = shown_after([(TRIALS[0], 100.0, DISTURBED), (two, 200.0, DISTURBED)])
+    assert "2 of 2 timings disturbed" in shown and DISTURBED.reasons[0] in shown and "mode=settle" in shown
+    shown = shown_after([(TRIALS[0], 100.0, VALID), (two, 200.0, DISTURBED)])
+    assert "no speed of 2 GPUs so far: 1 of 1 timing disturbed" in shown and "100 samples/s" in shown
+
+
+@pytest.mark.parametrize(
+    ("ok", "failed", "expected"),
+    [
+        ((), ((1, "a"), (2, "b")), ["no result so far: 2 of 2"]),
+        (((1, "a"), (1, "b")), ((2, "a"), (2, "b")), ["gpus=2 so far: 2 of 2"]),
+        (((1, "a"), (2, "a")), ((1, "b"), (2, "b"), (2, "b")), ["optimizer=b so far: 3 of 3"]),
+        (((1, "a"),), ((2, "a"),), []),  # one failure is no kind
+    ],
+)
+def test_a_kind_of_which_all_trials_failed_is_named(ok, failed, expected):
+    interim = InterimResults(Metric())
+    for number, (gpus, optimizer) in enumerate([*ok, *failed]):
+        axes = {"gpus": gpus, "optimizer": optimizer, "seed": 0}
+        status = Status.OK if number < len(ok) else Status.FAILED
+        row = {**TRIALS[0].columns, "trial_id": str(number), "axes": axes, "status": status, "note": "", "metrics": {}}
+        interim.take(row, VALID)
+    lines = list(interim.lines())
+    assert len(lines) == len(expected)
+    assert all(part in line and "rerun=failed" in line for part, line in zip(expected, lines, strict=True))
 
 
 def test_text_of_trials_is_never_markup():
@@ -128,7 +168,7 @@ def test_a_narrow_terminal_shows_whole_labels_below_messages():
     lines = told.rpartition("1 running")[2].splitlines()
     (head,) = [line for line in lines if line.startswith("trial") and "cell" in line]
     for line in lines[lines.index(head) + 1 :]:
-        table += line[head.index("cell") : head.index("epoch")].strip()
+        table += line[head.index("cell") : head.index("val acc")].strip()
     assert AXES.replace(" ", "") in table.replace(" ", "") and "…" not in told
     assert Display(console(terminal=False), waiting=1).say is None
 
@@ -158,42 +198,42 @@ def test_time_left_ignores_the_start_of_the_first_trial(monkeypatch):
 
 
 def shown_after(outcomes, height=40, **given):
-    """Return the last picture of a live table after these ends of (trial, rate, what disturbed it)."""
+    """Return the last picture of a live table after these ends of (trial, rate, judgement of its timing)."""
     screen = Console(file=io.StringIO(), force_terminal=True, width=120, height=height, color_system=None)
     with Display(screen, waiting=99, **given) as display:
-        for trial, rate, disturbed in outcomes:
+        for trial, rate, judgement in outcomes:
             display.started(trial)
             metrics = {"samples_per_s": rate, "val_accuracy": 0.17}
-            display.finished(trial, TrialOutcome(wall_s=1.5, metrics=metrics), disturbed)
+            display.finished(trial, TrialOutcome(wall_s=1.5, metrics=metrics), judgement)
         text = screen.file.getvalue()
     return text[text.rindex("0 running") :]
 
 
 def test_the_leader_and_the_speed_up_so_far_come_from_undisturbed_timings():
     two = replace(TRIALS[1], gpus=2.0, device="cuda")
-    shown = shown_after([(TRIALS[0], 100.0, ""), (two, 150.0, ""), (two, 900.0, "others took 40%")])
+    shown = shown_after([(TRIALS[0], 100.0, VALID), (two, 150.0, VALID), (two, 900.0, DISTURBED)])
     assert "2 GPUs 1.50×" in shown and "150 samples/s" in shown.partition("fastest so far")[2].splitlines()[0]
 
 
 def test_a_rate_of_zero_gives_no_speed_up():
     two = replace(TRIALS[1], gpus=2.0, device="cuda")
-    shown = shown_after([(TRIALS[0], 0.0, ""), (two, 150.0, "")])
+    shown = shown_after([(TRIALS[0], 0.0, VALID), (two, 150.0, VALID)])
     assert "150 samples/s" in shown and "speed-up" not in shown
 
 
 @pytest.mark.parametrize("purpose", [Purpose.WINDOW, Purpose.REPETITION])
 def test_a_repeated_timing_has_a_rate_but_no_accuracy(purpose):
     trial = replace(TRIALS[0], purpose=purpose, measures="abc")
-    shown = shown_after([(trial, 100.0, "")])
+    shown = shown_after([(trial, 100.0, VALID)])
     assert "timed again" in shown and "100 samples/s" in shown and "0.17" not in shown
     with Display(console(terminal=False), waiting=1) as display:
         display.finished(trial, TrialOutcome(wall_s=1.5, metrics={"val_accuracy": 0.17}))
         assert display._console.file.getvalue().rstrip().endswith("timed again")
 
 
-@pytest.mark.parametrize(("height", "count"), [(40, 10), (14, 7)])
+@pytest.mark.parametrize(("height", "count"), [(40, 10), (14, 8)])
 def test_the_last_ended_trials_are_shown_as_far_as_the_terminal_is_high_enough(height, count):
-    shown = shown_after([(TRIALS[0], 100.0, "")] * 12, height)
+    shown = shown_after([(TRIALS[0], 100.0, VALID)] * 12, height)
     assert shown.count(TRIALS[0].trial_id[:8]) == count
 
 
