@@ -30,11 +30,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_throughput import Ranks
-from sweeps.forecast import ALONE, Forecast, Rehearsal, Rehearsals, kind_of, micro_batch
+from orchestrator.plan.estimates import Forecast
+from orchestrator.plan.rehearsals import Rehearsal, Rehearsals, kind_of, micro_batch
 from sweeps.identity import digest
 from sweeps.layout import Gang, layout_of
 from sweeps.lr_rule import LearningRate
-from sweeps.trial import Batch, RankRequest, TrialSpec
+from sweeps.trial import ALONE, Batch, RankRequest, TrialSpec
 from tests.unit.trainables.ranks import Processes, rendezvous, run
 
 MODELS: dict[str, dict[str, Any]] = {

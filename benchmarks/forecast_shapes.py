@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.forecast import GRID, LENGTH, TOKENS, Machine, errors, kinds_of
+from orchestrator.plan.estimates import SHAPES
 from orchestrator.plan.forecasts import rehearsal_of
-from sweeps.forecast import ALONE, SHAPES, Rehearsal, Rehearsals
-from sweeps.trial import RankRequest, TrialSpec
+from orchestrator.plan.rehearsals import Rehearsal, Rehearsals
+from sweeps.trial import ALONE, RankRequest, TrialSpec
 from tests.unit.trainables.ranks import run
 
 MEASURED = Path("docs/results/forecast/gpu_cells.json")

@@ -38,7 +38,7 @@ import numpy as np
 from benchmarks import lm_throughput
 from benchmarks.forecast import rehearse, requests
 from benchmarks.gpu_throughput import Ranks
-from sweeps.forecast import Rehearsals
+from orchestrator.plan.rehearsals import Rehearsals
 from sweeps.layout import Gang, layout_of
 from sweeps.lr_rule import LearningRate
 from sweeps.trial import Batch, RankRequest, TrialSpec

@@ -7,6 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+BESIDE_GB = 1.0
+"""The most that a process holds outside of torch's allocator: the CUDA context, NCCL's buffers, memory of libraries."""
+
+SHAPES_OF = "shapes_of"
+"""The key of the config that names the GPU of a rehearsal from shapes."""
+
 
 class GpuModel(NamedTuple):
     """A kind of GPU."""

@@ -49,6 +49,9 @@ class Purpose(StrEnum):
     WINDOW = "window"  # repeats no more than the timed window of the other trial
 
 
+BUDGET_UNITS = ("epochs", "samples", "tokens", "steps", "seconds")  # a config sets one of these keys of `budget`
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
     """One trial. `trial_id` covers everything that can change its result; `cell_id` the same without the seed."""
@@ -134,6 +137,10 @@ class TrialSpec:
             "purpose": self.purpose,
             "measures": self.measures,
         }
+
+
+ALONE = "alone"
+"""The rendezvous of a rank that rehearses without the others: collectives do nothing, tensors have their real sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)

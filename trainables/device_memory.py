@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sweeps.forecast import BESIDE_GB
+from sweeps.gpus import BESIDE_GB
 
 LEAST_FRACTION = 0.01
 

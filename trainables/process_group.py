@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from sweeps.forecast import ALONE
 from sweeps.layout import Layout
+from sweeps.trial import ALONE
 from trainables.context import Context, RequestError, master_of
 from trainables.torch_private import fake_store
 

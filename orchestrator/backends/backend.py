@@ -122,16 +122,19 @@ class HangWatch:
         return hang_s if self._moves[rank] else max(hang_s, START_S)
 
 
-class GuardedListener:
+class NotSaved:
+    """Arguments of Tune, which copies their state and never reads it: the copy is empty."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {}
+
+
+class GuardedListener(NotSaved):
     """Keeps an exception of the listener, which Tune or a trainable may catch, so that it can be raised again."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._error: BaseException | None = None
-
-    def __getstate__(self) -> dict[str, object]:
-        """Return nothing: Tune copies its arguments into a state that is never read."""
-        return {}
 
     @contextmanager
     def listening(self) -> Iterator[Listener]:

@@ -24,15 +24,9 @@ if TYPE_CHECKING:
 def _run(checked: CheckedSweep) -> int:
     from orchestrator.backends.backend import NotStartedError
     from orchestrator.run import driver
-    from orchestrator.store.lock import LockedError
 
-    console = _console()
-    for remark in checked.remarks:
-        console.print(f"note: {remark}", markup=False, soft_wrap=True)
     try:
-        return driver.run(checked, console)
-    except LockedError as error:
-        raise ConfigError([str(error)]) from error
+        return driver.run(checked, _console())
     except NotStartedError as error:  # no trial has run; the same command may be repeated
         print(printable(str(error)), file=sys.stderr)
         return 1

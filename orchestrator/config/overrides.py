@@ -11,6 +11,7 @@ from typing import Any
 
 from sweeps.errors import ConfigError
 from sweeps.sweep import STANDARD_AXES
+from sweeps.trial import BUDGET_UNITS
 
 WHOLE: Mapping[str, str] = {
     "trainable": "_target_",
@@ -23,7 +24,7 @@ WHOLE: Mapping[str, str] = {
 
 ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
     "sweep.axes": ("device_batch_size", "global_batch_size"),
-    "budget": ("epochs", "samples", "tokens", "steps", "seconds"),
+    "budget": BUDGET_UNITS,
 }
 """Keys of a section of which at most one may be set: setting one resets the others."""
 

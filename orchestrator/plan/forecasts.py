@@ -20,16 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.settings import Settings
+from orchestrator.plan.estimates import REHEARSED, SHAPES, Forecast, Network
 from orchestrator.plan.measured import FEWER_GPUS, FROM_JOURNAL, Measured
+from orchestrator.plan.rehearsals import Rehearsal, Rehearsals
 from orchestrator.schedule.cluster import Node, ranks_that_fit
 from orchestrator.store.files import read_regular, write_whole
 from orchestrator.telemetry.cpu import this_machine
 from sweeps.errors import ConfigError
-from sweeps.forecast import ALONE, REHEARSED, SHAPES, SHAPES_OF, Forecast, Network, Rehearsal, Rehearsals
+from sweeps.gpus import SHAPES_OF
 from sweeps.identity import LOOPS
 from sweeps.ports import free_port
 from sweeps.status import Status
-from sweeps.trial import RankRequest, TrialSpec
+from sweeps.trial import ALONE, RankRequest, TrialSpec
 
 REHEARSE = "trainables.supervised.rehearsal:rehearse"
 REHEARSE_SHAPES = "trainables.supervised.shapes:rehearse"

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.plan.estimates import Estimate, Forecast, Network, of_step, training_s
+from orchestrator.plan.rehearsals import TIME
 from orchestrator.store.alike import but_for_batch, but_for_gpus
 from orchestrator.store.record import TrialRecord, metric_value, samples_to_target
-from sweeps.forecast import TIME, Estimate, Forecast, Network, of_step, training_s
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 

@@ -12,6 +12,7 @@ from orchestrator.backends.choose import A_NODE
 from orchestrator.config.request import Request
 from orchestrator.config.schema import value_at
 from orchestrator.config.settings import Settings
+from orchestrator.plan.estimates import Estimate, Forecast
 from orchestrator.plan.forecasts import machine
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prices import cheapest_offer, offers_of
@@ -20,7 +21,6 @@ from orchestrator.schedule.queue import SweepBudget
 from orchestrator.schedule.simulation import ScheduledTrial
 from orchestrator.text.numbers import counted, duration, number, suited, training
 from sweeps.axes import flat, is_number
-from sweeps.forecast import Estimate, Forecast
 from sweeps.gpus import cost_of
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.printable import printable_line

@@ -54,10 +54,12 @@ from sweeps.rank_exit import Cause
 def run(checked: CheckedSweep, console: Console) -> int:
     """Run or continue the sweep, write and print its tables, and return the exit status.
 
-    Raises ConfigError if the journal is of another config, LockedError if another driver owns it. The sweep's secrets
-    are kept out of everything that is written.
+    Raises ConfigError if the journal is of another config or another driver owns it, NotStartedError if the back end
+    does not start. The sweep's secrets are kept out of everything that is written.
     """
     request = checked.request
+    for remark in checked.remarks:
+        console.print(f"note: {remark}", markup=False, soft_wrap=True)
     check_reachable(request)
     check_extensions(request)
     folder = ResultsFolder(request.results_dir)
@@ -72,7 +74,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
     with (
         DirectoryLock(folder, made=made),
         _copying(request, folder, console),
-        Journal.open(folder.journal) as journal,
+        Journal.open(folder.journal, checked.secrets) as journal,
         Interrupt() as interrupt,
         Watcher(folder.root, interrupt.received),
     ):
@@ -159,17 +161,16 @@ class SweepRun:
         """
         hardware = hardware_of(plan.to_run, plan.nodes, here=here)
         check_hardware(self.checked.request, self.journal.history.hardware, hardware)
-        # Secrets are hidden before the command is quoted, which could change them, and in all that is added to it.
-        secrets = self.checked.secrets
-        value = {
+        # Secrets are hidden before the command is quoted, which could change them.
+        driver = origin(self.checked.secrets.value(self.checked.composition.arguments))
+        compared = {
             "fingerprint": self.fingerprint,
             "rerun": sorted(plan.again) if plan.named else self.checked.request.rerun.word,
-            "driver": secrets.value(origin(secrets.value(self.checked.composition.arguments))),
             "hardware": hardware,
             "planned": len(plan.trials),
             "open": len(plan.trials) - len(plan.finished),
         }
-        self.journal.append(Kind.SWEEP, value)
+        self.journal.append(Kind.SWEEP, {"driver": driver}, compared)
         reached(Moment.SWEEP_TAKEN_UP)
         if plan.finished:
             self.console.print(f"{len(plan.finished)} of {len(plan.trials)} trials were finished before")
@@ -202,9 +203,9 @@ class SweepRun:
             settles = request.settings.mode == "settle"
             more_seeds = partial(self.checked.more_seeds, nodes=plan.nodes) if settles else None
             rounds = Rounds(request, plan, session, history, more_seeds)
-            if first_round := rounds.next(()):
+            trial_queue = rounds.queue(began_s=began_s)
+            if trial_queue is not None:
                 backend = backend or self.start_backend()[0]
-                trial_queue = rounds.queue(first_round, used_wall_s=time.monotonic() - began_s)
                 # Called before the back end closes.
                 self.stack.callback(trackers.close)
                 try:

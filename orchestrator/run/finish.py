@@ -34,9 +34,8 @@ from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.accuracy import accuracy_markdown
-from orchestrator.tables.claims import CLAIMS, claims_document
 from orchestrator.tables.critical_batch import CRITICAL_BATCH, critical_batch
-from orchestrator.tables.forecast import forecast_document
+from orchestrator.tables.predictions import CLAIMS, claims_document, forecast_document
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
 from orchestrator.tables.speedup import speedup_markdown

@@ -293,11 +293,14 @@ class Rounds:
         """The budget that ran out before the verdict was clear; empty otherwise."""
         return self._extra_seeds.unsettled
 
-    def queue(self, trials: Sequence[TrialSpec], *, used_wall_s: float) -> TrialQueue:
-        """Return the queue of these trials, a round, to which this object supplies those of the next rounds.
+    def queue(self, *, began_s: float) -> TrialQueue | None:
+        """Return the queue of the first round, to which this object supplies the next ones; None if nothing is to run.
 
-        `used_wall_s` is how much of the wall-clock budget this driver has used before.
+        The wall-clock budget counts from `began_s` on.
         """
+        trials = self.next(())
+        if not trials:
+            return None
         request, history, nodes = self._request, self._history, self._plan.nodes
         wait_s = request.settings.cluster.wait_s
         # If the driver has waited for nodes already, the trials do not wait once more.
@@ -311,7 +314,7 @@ class Rounds:
                 **vars(request.settings.sweep.budget),
                 price_per_gpu_hour=request.settings.report.price_per_gpu_hour,
                 used_gpu_s=history.spent_gpu_s,
-                used_wall_s=used_wall_s,
+                began_s=began_s,
             ),
             patience=patience,
             supplier=self,

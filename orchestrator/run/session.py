@@ -13,7 +13,9 @@ from typing import Any
 
 from orchestrator.config.checked_sweep import source_dir
 from orchestrator.config.content_hashes import named_files
+from orchestrator.plan.estimates import REHEARSED
 from orchestrator.plan.plan import MEMORY_METRICS
+from orchestrator.plan.rehearsals import Rehearsals
 from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.store import files
@@ -28,7 +30,6 @@ from orchestrator.telemetry.timing_gate import VALID, judgements_of, why_discard
 from orchestrator.trackers.tracking import Trackers
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
-from sweeps.forecast import REHEARSED, Rehearsals
 from sweeps.rank_exit import Cause, is_retried
 from sweeps.status import Status
 from sweeps.trial import Purpose, TrialSpec
@@ -64,7 +65,6 @@ class Session:
         self._display = display
         self._interrupt = interrupt
         self._retries = retries
-        self._secrets = secrets
         self._trackers = trackers or Trackers({})
         self._folders = TrialFolders(folder, secrets)
         self._running: dict[str, tuple[TrialSpec, float]] = {}
@@ -167,8 +167,7 @@ class Session:
         self._folders.copy_curve(original.trial_id, trial.trial_id)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         record = original.copied_to(trial, attempt=attempt, finished_at=now)
-        files = {"files": digests(self._folder.trial(trial.trial_id))}
-        self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | files)
+        self._journal.append(Kind.FINISHED, record.to_json(), {"files": digests(self._folder.trial(trial.trial_id))})
         self._display.copied(trial, original, judgements_of([original]).get(original.trial_id, VALID))
 
     def drop_branch_point(self, branch: TrialSpec) -> None:
@@ -230,7 +229,7 @@ class Session:
         figures = {
             name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", "sequence_length", *MEMORY_METRICS)
         }
-        self._journal.append(Kind.PROBED, self._secrets.value(value | figures))
+        self._journal.append(Kind.PROBED, value | figures)
 
     def _journal_end(self, trial: TrialSpec, outcome: TrialOutcome) -> TrialRecord:
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -247,8 +246,8 @@ class Session:
         before = self._files.pop(trial.trial_id, {})
         # A file that every trial writes is an output of the command, and must not identify trials.
         rewritten = [name for name, state in file_states(trial).items() if before.get(name) != state]
-        value = {"files": digests(folder)} | ({"rewritten": rewritten} if rewritten else {})
-        self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | value)
+        compared = {"files": digests(folder)} | ({"rewritten": rewritten} if rewritten else {})
+        self._journal.append(Kind.FINISHED, record.to_json(), compared)
         drop(folder)
         return record
 

@@ -208,7 +208,7 @@ class SweepBudget:
     cost: float | None = None
     price_per_gpu_hour: float | None = None
     used_gpu_s: float = 0.0  # GPU-seconds of earlier runs
-    used_wall_s: float = 0.0  # seconds of this run before its first trial
+    began_s: float | None = None  # when this run began; None: with its first nodes
 
     def reached(self, *, gpu_s: float, wall_s: float) -> str:
         """Return a message about the first limit that this usage reaches; empty if there is none."""
@@ -279,7 +279,7 @@ class TrialQueue:
         """Set the current nodes; call again when they change, or to end a wait for nodes that has taken too long."""
         if self._nodes is None:
             # What the driver did before its first trial counts for the budget, too.
-            self._began_s = now_s - self._budget.used_wall_s
+            self._began_s = now_s if self._budget.began_s is None else self._budget.began_s
         if list(nodes) != self._nodes:
             self._scheduler.set_nodes(nodes)
             self._nodes = list(nodes)

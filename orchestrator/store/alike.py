@@ -1,7 +1,7 @@
 """Which trials are alike: keys that are equal for trials that have the same answer to one question.
 
 Each key compares all axes except those that hardly change its answer. Three other relations are not about axes:
-`sweeps.identity.equivalent_cells` compares all that the ranks receive, `sweeps.forecast.kind_of` the part of the config
+`sweeps.identity.equivalent_cells` compares all that the ranks receive, `plan.rehearsals.kind_of` the part of the config
 that decides memory and pace, and `analysis.baseline` and `decision.eligibility` columns of a frame, where a cell is set
 against the one that differs from it in one respect only.
 """

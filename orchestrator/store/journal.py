@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from orchestrator.store import files
@@ -27,6 +27,7 @@ from orchestrator.store.history import History
 from orchestrator.store.lock import LockedError
 from orchestrator.store.record import Kind, Record
 from orchestrator.store.results_folder import quarantine_of
+from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.soundness import why_unusable
 
 _HEAD = b'{"checksum":"'
@@ -145,17 +146,20 @@ def replay(path: Path) -> Replay:
 class Journal:
     """A journal open for writing, and locked. Its owner must hold the lock of the directory, too."""
 
-    def __init__(self, path: Path, file: int, contents: Replay) -> None:
+    def __init__(self, path: Path, file: int, contents: Replay, secrets: Secrets) -> None:
         self.damages, self.unusable = contents.damages, contents.unusable  # as in `Replay`
         self.history = History(contents.records)  # the state of the sweep after every acknowledged record
+        self._secrets = secrets
         self._path = path
         self._file = file
         self._end = os.fstat(file).st_size
         self._refusal = ""
 
     @staticmethod
-    def open(path: Path) -> Journal:
+    def open(path: Path, secrets: Secrets = NO_SECRETS) -> Journal:
         """Open or create a journal. What is not a record is moved to the quarantine file and listed in `damages`.
+
+        The `secrets` get into no record.
 
         Raises LockedError if another driver has it open, which is possible only if the lock file was removed.
         """
@@ -169,13 +173,16 @@ class Journal:
                 write_durably(path, b"".join(line + b"\n" for line in split(data)[0]))
                 damaged, file = file, _locked(path)
                 os.close(damaged)
-            return Journal(path, file, contents)
+            return Journal(path, file, contents, secrets)
         except BaseException:
             os.close(file)
             raise
 
-    def append(self, kind: Kind, value: Mapping[str, Any]) -> None:
+    def append(self, kind: Kind, value: Mapping[str, Any], compared: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Append a record of JSON values; it is durable when this returns. Numbers that are not finite become null.
+
+        Secrets in `value` are hidden. What later drivers compare with their own is `compared`: it is free of secrets,
+        such as digests, and is written as it is.
 
         Raises JournalError if it cannot be made durable (disk full, read-only, input/output error), or if the path no
         longer leads to it (moved, deleted, replaced). The file is then truncated to the previous record, if that is
@@ -184,7 +191,7 @@ class Journal:
         if self._refusal:
             raise JournalError(errno.EBADF, f"the journal accepts no more records: {self._refusal}", str(self._path))
         # After an error nobody knows what is on the disk, so that further records could follow half a line.
-        line = encode(kind, value)
+        line = encode(kind, {**self._secrets.value(value), **compared})
         try:
             _write(self._file, line + b"\n")
             _check_place(self._path, self._file)

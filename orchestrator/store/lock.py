@@ -20,6 +20,7 @@ from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.files import read_regular, write_durably
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.axes import is_whole
+from sweeps.errors import ConfigError
 
 _GRACE_S = 1.0  # how long a new owner may take between locking the directory and writing its name
 
@@ -42,13 +43,13 @@ class Owner:
         return self.host != platform.node() or psutil.pid_exists(self.pid)
 
 
-class LockedError(RuntimeError):
+class LockedError(ConfigError):
     """Another driver holds the results directory; `owner` is None if it has not written its name."""
 
     def __init__(self, root: Path, owner: Owner | None) -> None:
         self.owner = owner
         who = f"process {owner.pid} on host {owner.host} since {owner.started}" if owner else "a driver without a name"
-        super().__init__(f"{root} is in use by {who}; wait for it, stop it, or choose another results_dir")
+        super().__init__([f"{root} is in use by {who}; wait for it, stop it, or choose another results_dir"])
 
 
 class DirectoryLock:

@@ -76,8 +76,9 @@ class Secrets:
             named = _OVERRIDE.fullmatch(value)
             hides = named and is_secret_name(named[1]) and not named[2].startswith(("<hidden", "${"))
             return f"{named[1]}={HIDDEN}" if named and hides else self.text(value)
-        text = str(value)
-        return self.hidden[text] if not isinstance(value, bool) and text in self.hidden else value
+        # A number that was measured may equal one from the environment, such as a batch size.
+        replacement = "" if isinstance(value, bool) else self.hidden.get(str(value), "")
+        return replacement if replacement.startswith("<hidden") else value
 
 
 NO_SECRETS = Secrets()  # hides only what looks like a secret by itself

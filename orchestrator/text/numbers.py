@@ -12,6 +12,7 @@ from orchestrator.config.settings import AT_YOUR_PRICE
 from sweeps.axes import is_number
 from sweeps.identity import LOOPS
 from sweeps.printable import printable
+from sweeps.trial import BUDGET_UNITS
 
 Format = Callable[[float], str]  # a function that formats a number
 
@@ -158,6 +159,6 @@ def training(fixed: Callable[[str], Any], most: int = 80) -> str:
     else:
         names = (fixed("model.name"), fixed("data.name")) if target in LOOPS else (target,)
         what = " on ".join(map(str, filter(None, names)))
-    lengths = ((unit, fixed(f"budget.{unit}")) for unit in ("epochs", "samples", "tokens", "steps", "seconds"))
+    lengths = ((unit, fixed(f"budget.{unit}")) for unit in BUDGET_UNITS)
     length = next((f"{n:,.12g} {unit if n != 1 else unit[:-1]}" for unit, n in lengths if is_number(n)), "")
     return ", ".join(filter(None, (one_line(what, most), length)))

@@ -16,9 +16,10 @@ from typing import Any
 from sweeps.axes import is_number, is_whole
 from sweeps.errors import UnknownChoice
 from sweeps.metric import column_of
+from sweeps.trial import BUDGET_UNITS
 from trainables.command.presets import PRESETS
 
-LENGTHS = ("epochs", "samples", "steps", "seconds")  # lengths of the section `budget`, of which one is set
+LENGTHS = tuple(unit for unit in BUDGET_UNITS if unit != "tokens")  # these a command may receive from any budget
 
 NAMES = (
     *("gpus", "devices", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.metric import Target, is_higher_better
+from sweeps.trial import BUDGET_UNITS
 from trainables.command import process
 from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
@@ -250,8 +251,8 @@ class _Run(CommandListener):
         if counted is not None and "epochs" not in work:
             work = {"epochs": counted, "work_source": "counted"}
         # A command that chooses its length is only compared with the other cells.
-        lengths = (*LENGTHS, "tokens")
-        receives_length = may_receive(self._settings, (*lengths, *(f"budget.{name}" for name in lengths)))
+        lengths = (*BUDGET_UNITS, *(f"budget.{unit}" for unit in BUDGET_UNITS))
+        receives_length = may_receive(self._settings, lengths)
         return work if receives_length else work | {"own_length": True}
 
     def _workers(self, cores: Sequence[float]) -> tuple[float | None, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeps.lr_rule import LearningRate
+from sweeps.trial import BUDGET_UNITS
 from trainables.clock import Clock
 from trainables.context import Context, DivergedError
 from trainables.inputs.inputs import Feed
@@ -22,7 +23,6 @@ from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Parts
 from trainables.supervised.replica import Replica
 
-KINDS = ("epochs", "samples", "tokens", "steps", "seconds")
 ROUNDING = 1e-6  # the rounding error, in steps, that a sum of many parts of steps may have
 
 
@@ -51,9 +51,9 @@ class Budget:
         The training of a language model ends after `end_tokens`, also if the budget and with it the schedule are
         longer.
         """
-        given = {kind: config[kind] for kind in KINDS if config.get(kind) is not None}
+        given = {kind: config[kind] for kind in BUDGET_UNITS if config.get(kind) is not None}
         if len(given) != 1:
-            raise ValueError(f"budget: exactly one of {', '.join(KINDS)} must be set, not {given or 'none'}")
+            raise ValueError(f"budget: exactly one of {', '.join(BUDGET_UNITS)} must be set, not {given or 'none'}")
         [(kind, amount)] = given.items()
         if not amount > 0:
             raise ValueError(f"budget.{kind}={amount} is not above 0")

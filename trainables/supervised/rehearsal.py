@@ -25,8 +25,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from sweeps.forecast import ALONE
-from sweeps.trial import RankRequest
+from sweeps.trial import ALONE, RankRequest
 from trainables.clock import Warmup, measure_window, warm_up
 from trainables.context import Context
 from trainables.inputs.inputs import Part

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.flop_counter import flop_registry
 
-from sweeps.forecast import SHAPES_OF
-from sweeps.gpus import GpuModel, gpu_named
+from sweeps.gpus import SHAPES_OF, GpuModel, gpu_named
 from trainables import process_group
 from trainables.context import Context, RequestError
 from trainables.inputs.inputs import Minibatch, Part

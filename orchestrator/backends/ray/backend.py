@@ -22,7 +22,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import SearchAlgorithm
 
-from orchestrator.backends.backend import GuardedListener, Listener
+from orchestrator.backends.backend import GuardedListener, Listener, NotSaved
 from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.autoscaler import Demand
 from orchestrator.backends.ray.cluster import Cluster, handler_kept
@@ -123,7 +123,7 @@ class RayBackend:
 NODES_EVERY_S = 2.0  # how often to ask the cluster for its nodes, which may be lost or added
 
 
-class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
+class QueueSearch(NotSaved, SearchAlgorithm):  # type: ignore[misc]
     """Tune's source of trials.
 
     Tune starts trials in whatever order resources become free, and keeps idle actors only for trials it already knows.
@@ -159,10 +159,6 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         self._alive: Sequence[Node] = ()
         self._asked = False
         self._set_nodes()
-
-    def __getstate__(self) -> dict[str, object]:
-        """Nothing: Tune saves its arguments as part of a state that is never read."""
-        return {}
 
     @property
     def total_samples(self) -> int:
@@ -256,7 +252,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         return Bundles(place, nodes if self._several else ())
 
 
-class QueueScheduler(FIFOScheduler):  # type: ignore[misc]
+class QueueScheduler(NotSaved, FIFOScheduler):  # type: ignore[misc]
     """Tune's scheduler: first come, first served; it takes back trials that would wait for a lost node forever."""
 
     def __init__(self, stranded: Callable[[], Sequence[Trial]], early_stop: EarlyStop | None = None) -> None:
@@ -264,10 +260,6 @@ class QueueScheduler(FIFOScheduler):  # type: ignore[misc]
         super().__init__()
         self._stranded = stranded
         self._early_stop = early_stop
-
-    def __getstate__(self) -> dict[str, object]:
-        """Nothing: Tune may save its arguments as part of a state that is never read."""
-        return {}
 
     def on_trial_result(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> str:
         """Continue; the supervisor stops a trial early, because it keeps the processes and reports the outcome."""

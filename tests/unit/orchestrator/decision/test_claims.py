@@ -8,7 +8,7 @@ import pytest
 from orchestrator.decision.claims import Claim, Claimed, ExpressionError
 from orchestrator.decision.verdicts import Sides, Verdict, judge, verdicts
 from orchestrator.store.record import TrialRecord
-from orchestrator.tables.claims import claims_document
+from orchestrator.tables.predictions import claims_document
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of

@@ -11,18 +11,20 @@ from orchestrator.backends.choose import known_nodes
 from orchestrator.config.compose import initialised
 from orchestrator.config.request import Request
 from orchestrator.plan import forecasts
+from orchestrator.plan.estimates import SHAPES
 from orchestrator.plan.forecasts import Forecasts, can_rehearse, rehearsal_of, rehearse_missing, store, stored
 from orchestrator.plan.measured import Measured
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.printout import forecast_rows, forecast_text
+from orchestrator.plan.rehearsals import Rehearsals
 from orchestrator.schedule.cluster import Node
 from sweeps.errors import ConfigError
-from sweeps.forecast import SHAPES, SHAPES_OF, Rehearsals
+from sweeps.gpus import SHAPES_OF
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
+from tests.unit.orchestrator.plan import test_rehearsals as by_hand
 from tests.unit.orchestrator.plan.planned import ended
 from tests.unit.orchestrator.requests import request, unchecked
-from tests.unit.sweeps import test_forecast as by_hand
 
 GPUS = (Node(name="host", cpus=16, gpus=1, gpu_type="NVIDIA H100"),)
 TRIALS = [

@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 
+from orchestrator.plan.estimates import Network
 from orchestrator.plan.forecasts import Forecasts, rehearse_missing
 from orchestrator.plan.measured import FEWER_GPUS, Measured
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.printout import forecast_rows, forecast_text
+from orchestrator.plan.rehearsals import Rehearsals, kind_of
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.record import TrialRecord
 from sweeps.errors import ConfigError
-from sweeps.forecast import Network, Rehearsals, kind_of
 from sweeps.layout import Gang
 from sweeps.trial import Batch, TrialSpec
+from tests.unit.orchestrator.plan import test_rehearsals as by_hand
 from tests.unit.orchestrator.plan.planned import ended
 from tests.unit.orchestrator.requests import request
-from tests.unit.sweeps import test_forecast as by_hand
 
 NODES = (Node(name="host", cpus=16, gpus=8, gpu_type="NVIDIA H100"),)
 

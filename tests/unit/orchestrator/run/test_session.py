@@ -12,6 +12,7 @@ import pytest
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import cotenants
 from orchestrator.library import load_results
+from orchestrator.plan.rehearsals import Rehearsal, Rehearsals, kind_of
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
 from orchestrator.run.verify import of_ended_trials
@@ -23,7 +24,6 @@ from orchestrator.store.results_folder import KEPT, ResultsFolder
 from orchestrator.store.secrets import Secrets
 from orchestrator.store.trial_files import REJECTED, snapshot
 from sweeps.errors import ConfigError
-from sweeps.forecast import Rehearsal, Rehearsals, kind_of
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import Purpose
@@ -45,7 +45,7 @@ def session(results_folder: ResultsFolder, *, retries: int = 0, secrets: Secrets
     """Return the session of a further driver; the one before it has ended."""
     if before := _journals.pop(results_folder.journal, None):
         before.close()
-    journal = _journals[results_folder.journal] = Journal.open(results_folder.journal)
+    journal = _journals[results_folder.journal] = Journal.open(results_folder.journal, secrets or Secrets())
     return session_on(results_folder, journal, retries=retries, secrets=secrets or Secrets())
 
 

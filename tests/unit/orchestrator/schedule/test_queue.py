@@ -64,7 +64,7 @@ def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
 
 def test_seconds_before_the_queue_count_for_the_budget():
     """The driver's own, before its first trial, and those of rounds before."""
-    trial_queue = on(TrialQueue(trials(2), budget=SweepBudget(wall_s=10.0, used_wall_s=6.0)), ONE, now_s=100.0)
+    trial_queue = on(TrialQueue(trials(2), budget=SweepBudget(wall_s=10.0, began_s=94.0)), ONE, now_s=100.0)
     assert trial_queue.next(103.9) is not None
     trial_queue.ended("0", 104.0, TrialOutcome(wall_s=0.1))
     assert trial_queue.next(104.0) is None and ids(trial_queue.left_out) == [("1", Status.SKIPPED)]

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from orchestrator.store.journal import Journal, JournalError, decode, encode, replay, split
 from orchestrator.store.lock import LockedError
 from orchestrator.store.record import Kind, Record
+from orchestrator.store.secrets import Secrets
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 
@@ -56,6 +57,12 @@ def test_acknowledged_records_are_replayed(path: Path) -> None:
     assert values(path) == VALUES
     with Journal.open(path) as journal:
         assert not journal.damages
+
+
+def test_records_hide_secrets_except_in_what_is_compared(path: Path) -> None:
+    with Journal.open(path, Secrets({"hunter22": "<hidden>"})) as journal:
+        journal.append(Kind.ENDED, {"missing": 0, "note": "no hunter22"}, {"tables": {"secrets.txt": "0123abcd"}})
+    assert values(path) == [{"missing": 0, "note": "no <hidden>", "tables": {"secrets.txt": "0123abcd"}}]
 
 
 def test_history_follows_each_acknowledged_record(path: Path) -> None:

@@ -10,21 +10,34 @@ RAW = {
     "a": "${oc.env:HF_TOKEN}",
     "b": "x-${oc.env:HF_TOKEN}-y",
     "n": "${oc.decode:${oc.env:N}}",
+    "pin": "${oc.decode:${oc.env:PIN_TOKEN}}",
     "where": "${oc.env:PLACE}",
 }
-ENVIRONMENT = {"HF_TOKEN": "s3cr3t-value", "N": "12", "PLACE": "/mnt/store"}
-RESOLVED = {"a": "s3cr3t-value", "b": "x-s3cr3t-value-y", "n": 12, "where": "/mnt/store", "again": "/mnt/store/x"}
+ENVIRONMENT = {"HF_TOKEN": "s3cr3t-value", "N": "12", "PIN_TOKEN": "4711", "PLACE": "/mnt/store"}
+RESOLVED = {
+    "a": "s3cr3t-value",
+    "b": "x-s3cr3t-value-y",
+    "n": 12,
+    "pin": 4711,
+    "where": "/mnt/store",
+    "again": "/mnt/store/x",
+}
 SECRETS = Secrets.of(RAW, RESOLVED, ENVIRONMENT)
 
 
 def test_values_of_the_environment_are_hidden_everywhere() -> None:
     hidden = SECRETS.value(RESOLVED)
     assert hidden["a"] == "<hidden HF_TOKEN>" and hidden["b"] == "x-<hidden HF_TOKEN>-y"
-    assert hidden["n"].startswith("<N ") and hidden["where"].startswith("<PLACE ")
+    assert hidden["pin"] == "<hidden PIN_TOKEN>" and hidden["where"].startswith("<PLACE ")
     assert hidden["again"] == hidden["where"] + "/x"
     assert (
         SECRETS.text("failed with s3cr3t-value in /mnt/store") == f"failed with <hidden HF_TOKEN> in {hidden['where']}"
     )
+
+
+def test_number_is_hidden_only_if_its_name_is_a_secrets() -> None:
+    record = {"device_batch_size": 12, "pin": 4711}
+    assert SECRETS.value(record) == {"device_batch_size": 12, "pin": "<hidden PIN_TOKEN>"}
 
 
 def test_hidden_values_differ_unless_they_are_secrets() -> None:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.plan.estimates import Estimate, Forecast
 from orchestrator.store.soundness import checked_record
-from orchestrator.tables.forecast import against_measured, forecast_error_table
-from sweeps.forecast import Estimate, Forecast
+from orchestrator.tables.predictions import against_measured, forecast_error_table
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS, ended
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from sweeps.forecast import ALONE
+from sweeps.trial import ALONE
 from tests.unit.trainables.ranks import request, run
 from trainables import process_group
 from trainables.context import Context

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from sweeps.forecast import ALONE, SHAPES_OF
-from sweeps.gpus import GPUS
+from sweeps.gpus import GPUS, SHAPES_OF
+from sweeps.trial import ALONE
 from tests.unit.trainables.ranks import request, run
 from tests.unit.trainables.supervised.test_rehearsal import FIGURES
 from trainables import process_group

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sweeps.forecast import SHAPES, Estimate, Forecast, Rehearsal, Rehearsals, communication, kind_of
+from orchestrator.plan.estimates import SHAPES, Estimate, Forecast, communication
+from orchestrator.plan.rehearsals import Rehearsal, Rehearsals, kind_of
 from sweeps.layout import Gang, Layout
 from sweeps.lr_rule import LearningRate
 from sweeps.status import Status
