@@ -162,6 +162,12 @@ HURRY = 1.5
 Estimates are off by about a third, and a long trial that starts last delays the whole sweep.
 """
 
+START_S = 20.0
+"""What leaving the order costs a trial: processes for another shape or seed start. Two H100 took 12 to 20 s for it."""
+
+LONG_S = 3 * START_S
+"""Only longer trials start early: expected durations may include a start, as that of the first trial of processes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
@@ -305,7 +311,7 @@ class Scheduler:
             self._by_length.popleft()
         if self._by_length:  # the longest; exclusive trials are not in it, and keep their order
             longest_s, batch, trial = self._by_length[0]
-            if longest_s * HURRY > self.left_s(now_s):
+            if longest_s > LONG_S and longest_s * HURRY > self.left_s(now_s):
                 yield batch, trial
         for _, batch in sorted((queue[0] for queue in self._batches.values()), key=lambda entry: entry[0]):
             batch.open(self._expected_s)
@@ -326,7 +332,8 @@ class Scheduler:
             reserved, until_s = self._reserved.nodes, self._reserved.from_s
             if not reserved.isdisjoint(placement.nodes):
                 ends = ((candidate, self._expected_s(candidate)) for candidate in (trial, batch.trials[-1]))
-                in_time = (candidate for candidate, s in ends if s is not None and now_s + s <= until_s < math.inf)
+                left_s = until_s - now_s - START_S
+                in_time = (candidate for candidate, s in ends if s is not None and s <= left_s < math.inf)
                 short = next(in_time, None)
                 if short is None:
                     placement = self._room.place(batch.footprint, reserved)

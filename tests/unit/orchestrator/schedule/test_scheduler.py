@@ -94,7 +94,7 @@ def test_gang_that_fits_no_node_takes_several():
 
 
 def test_reserved_nodes_are_used_until_they_are_needed():
-    seconds = {"runs": 100.0, "also": 10.0, "short": 80.0, "long": 150.0}
+    seconds = {"runs": 100.0, "also": 10.0, "short": 60.0, "long": 150.0}
     trials = [gang("runs", 4), gang("also", 4), *(gang(f"large{n}", 8) for n in range(9))]
     trials += [gang("long", 1), gang("short", 1)]
     scheduler = Scheduler(trials[:2], EIGHT, lambda trial: seconds.get(trial.trial_id, 50.0))
@@ -127,6 +127,19 @@ def test_long_trial_starts_early():
     )
     assert stays[0].trial.trial_id == "long"
     assert makespan_s(stays) <= 800
+
+
+def test_short_trials_start_in_their_turn_while_gpus_are_free():
+    # Two H100 with README's sweep: leaving the order for a trial of seconds started five further gangs of 15 s each.
+    cells = [(gpus, cell) for gpus in (2, 1) for cell in range(7)]
+    trials = [gang(f"{gpus}-{cell}-{seed}", gpus, seed=seed) for seed in range(3) for gpus, cell in cells]
+    node = Node(name="a", cpus=32, gpus=2)
+    for long_s in (1.0, 17.0, 40.0):
+        stays = simulate(
+            trials, (node,), lambda t, long_s=long_s: 0.2 if t.trial_id[2] > "1" else long_s, lambda t: 3.0
+        )
+        gangs = groupby((stay.trial.gpus, stay.trial.seed) for stay in stays)
+        assert [key for key, _ in gangs] == [(2, 0), (1, 0), (1, 1), (2, 1), (2, 2), (1, 2)]
 
 
 def test_exclusive_order_turns_around_at_every_seed():
