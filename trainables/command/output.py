@@ -13,7 +13,7 @@ from typing import Any
 from trainables.command.hook.sweep_files import ENDED_S
 from trainables.command.numbers import UnclearNumberError, as_number
 from trainables.command.output_lines import SEARCHED
-from trainables.command.reading import Reading
+from trainables.command.reading import LikelyMetric, Reading
 from trainables.command.rows import Row, mapping_in
 from trainables.command.settings import CommandSettings
 from trainables.command.step_times import ANSI, BarState, EpochClock, ProgressBars, Redraws, StepTimes
@@ -62,6 +62,7 @@ class OutputReader:
         self._json_rows: set[tuple[Any, ...]] = set()  # what each JSON line with an epoch was about
         self._evaluation_s = 0.0  # the time of evaluations within `train_runtime`, as Hugging Face's Trainer prints it
         self.unclear: dict[str, str] = {}  # why a number of a column was not read
+        self.likely = LikelyMetric()  # what the output has that no declaration reads
         self.reports = 0  # how many lines had a metric, or a step of a progress bar
         # Times by the arrival of lines.
         self._clock = EpochClock(clock)
@@ -75,6 +76,7 @@ class OutputReader:
         line = ANSI.sub("", line)
         if self._is_of_another_process(line):
             return []
+        self.likely.look(line[:SEARCHED])
         mapping = mapping_in(line)
         row = Row(mapping) if mapping is not None else None
         if row is not None and "epoch" in row.position:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -89,6 +90,43 @@ class Reading:
         if self.invert:
             number = 1 / number
         return number if self.scale == 1 else number * self.scale
+
+
+_LIKELY = re.compile(
+    r"""(?ix) (?<![\w/.-]) (?<!train\s) (?<!training\s) (?P<quote>["']?)
+    (?P<label> (?P<set> (?:val(?:id(?:ation)?)?|eval(?:uation)?|dev|test) [ _./-]?)?
+    (?P<what> acc(?:uracy)?(?:@1)?|top-?1|loss)) (?P=quote)
+    (?P<gap> [\s:=|]{1,3}) (?P<number> \d*\.\d+|\d+) (?!\s?[/\d]) (?P<percent> \s?%)?"""
+)
+"""What looks like an accuracy or a loss: `val_acc 61.20%`, `Validation loss: 0.31`, `"eval_accuracy": 0.8`."""
+
+
+class LikelyMetric:
+    """The metric that a command prints and its config does not declare: an accuracy or a loss of validation."""
+
+    def __init__(self) -> None:
+        self._order = math.inf
+        self.declaration = ""  # the override that reads it, as a shell takes it; empty if nothing was found
+
+    def look(self, line: str) -> None:
+        """Look for it in a line; of equally likely ones the last counts."""
+        for match in _LIKELY.finditer(line):
+            of_set, is_loss = (match["set"] or "").lower(), match["what"].lower() == "loss"
+            # A validation set's accuracy, any accuracy, a validation set's loss; the test set should not decide.
+            order = 3 if of_set.startswith("test") else 2 if is_loss else 0 if of_set else 1
+            is_of_training = is_loss and (not of_set or order == 3)
+            if not is_of_training and order <= self._order:
+                self._order, self.declaration = order, _declaration(match, is_loss=is_loss)
+
+
+def _declaration(match: re.Match[str], *, is_loss: bool) -> str:
+    label = match["label"]
+    # In a pattern a bar would separate two of them; a dot stands for any sign.
+    before = re.sub(r"[|\t]", ".", label + match["gap"])
+    long = f"json: {label}" if match["quote"] else f"regex: '{before}([0-9.]+)'"
+    # A number with a percent sign is read as a fraction.
+    scale = ", scale: 0.01" if not is_loss and float(match["number"]) > 1 and not match["percent"] else ""
+    return f'"trainable.metrics.{"val_loss" if is_loss else "val_accuracy"}={{{long}{scale}}}"'
 
 
 def declared(metrics: Mapping[str, Any]) -> Iterable[str]:

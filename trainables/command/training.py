@@ -277,6 +277,9 @@ def _remarks(
     """Yield what was not found in the output: a wrong pattern matches nothing, like a command that prints nothing."""
     yield from (f"no line of the output matches trainable.metrics.{column}" for column in metrics.unread())
     yield from (f"trainable.metrics.{column}: a number was not read: {why}" for column, why in metrics.unclear.items())
+    deciding = [name for name in {*figures, *context.metrics} - {"loss"} if is_higher_better(name) is not None]
+    if metrics.likely.declaration and not deciding:
+        yield f"no metric decides; what the output has is read by {metrics.likely.declaration}"
     # What is printed instead of a number, as `null`, may stand for nan.
     if metrics.unread_epoch is not None:
         yield f"no metric of epoch {metrics.unread_epoch:g} was read"

@@ -1,7 +1,9 @@
 import json
 import math
+import shlex
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from sweeps.metric import Target
 from trainables.command.check import errors
@@ -490,3 +492,31 @@ def test_no_line_is_an_error(line: str) -> None:
     metrics["val_accuracy"] = top1("acc (.+)")
     _, figures = read([line, "epoch 1 time 2.0", line, "epoch 2 time 2.0"], metrics, samples_per_epoch=100)
     assert "train_s" in figures
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "number"),
+    [
+        ("epoch 1/4  loss 1.2345  val_acc 61.20%  3.1s", "val_accuracy", 0.612),
+        ("Epoch 1: train acc 0.9 | val acc:  0.612", "val_accuracy", 0.612),
+        ("[3/90] Valid/Acc=61.2 valid/loss=1.1", "val_accuracy", 0.612),
+        ("val_top1 | 71.2", "val_accuracy", 0.712),
+        ("* Acc@1 69.7 Acc@5 90.0", "val_accuracy", 0.697),
+        ("test acc 0.8, val loss 1.3", "val_loss", 1.3),
+        ("test acc 0.8", "val_accuracy", 0.8),
+        ("train loss 0.4, Validation loss: 12.5", "val_loss", 12.5),
+        ('{"epoch": 1, "val_acc": 0.6}', "val_accuracy", 0.6),
+        ("{'eval_accuracy': 0.8, 'eval_loss': 0.3}", "val_accuracy", 0.8),
+        ("loss 0.4 train_acc 0.3 training acc 0.5 test loss 0.1", "", None),
+        ("Accuracy: 9822/10000 (98%), of the first 10", "", None),
+    ],
+)
+def test_the_metric_that_is_not_declared_is_named(line, column, number):
+    reader = CommandMetrics(CommandSettings(argv="x", metrics={"val_accuracy": None, "val_loss": None}))
+    reader.line(line)
+    assert bool(reader.likely.declaration) is bool(column)
+    for words in shlex.split(reader.likely.declaration):
+        override = OverridesParser.create().parse_override(words)
+        assert override.key_or_group == f"trainable.metrics.{column}"
+        _, figures = read([line], {column: override.value()})
+        assert figures[column] == pytest.approx(number)

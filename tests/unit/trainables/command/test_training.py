@@ -310,6 +310,15 @@ def test_missing_metrics_are_remarked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("metrics", "is_named"), [({}, True), ({"f1": "f1 (.+)"}, False), ({"accuracy": "acc (.+)"}, False)]
+)
+def test_an_accuracy_that_nothing_reads_is_remarked(tmp_path: Path, metrics: dict[str, str], is_named: bool) -> None:
+    script(tmp_path, "print('Epoch time: 1.0 val acc 0.5'); print('f1 0.5')")
+    trial = run(tmp_path, [*PYTHON, "train.py", "{gpus}"], metrics={"epoch_s": "Epoch time: (.+) v", **metrics})
+    assert any("trainable.metrics.val_accuracy=" in remark for remark in trial.remarks) is is_named
+
+
+@pytest.mark.parametrize(
     ("text", "words", "remarked"),
     [
         ("pass", [], True),
