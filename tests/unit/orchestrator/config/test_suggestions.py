@@ -3,7 +3,6 @@
 import functools
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -157,34 +156,41 @@ def suggestion(line: str) -> str:
     return next(suggestions(line))
 
 
-def rounds(overrides: Iterable[str], alone: tuple[str, ...]) -> list[list[str]]:
-    """Return the overrides in few requests, with each key once; those that begin with one of `alone` are alone."""
-    requests: dict[tuple[bool, str, int], list[str]] = {}
-    count: Counter[str] = Counter()
+def with_each_key_once(overrides: Iterable[str]) -> list[str]:
+    """Return one override of each key; the lengths of a budget exclude each other."""
+    by_key: dict[str, str] = {}
     for override in overrides:
-        key = override.partition("=")[0]
-        own = override if key.startswith(alone) else ""
-        requests.setdefault((key in SCHEMA, own, count[key]), []).append(override)
-        count[key] += 1
-    return list(requests.values())
+        by_key.setdefault(re.sub(r"^budget\..*", "budget", key_of(override)), override)
+    return list(by_key.values())
+
+
+ALONE = ("-p gpu", "--no-report", "report=false")
+"""Words that have another meaning beside further ones."""
 
 
 def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
-    options = [wish for wish in WISHES if wish.startswith(("-", "+", "report="))]
-    hiding = ("sweep.axes.", "trainable.", "budget.")  # their errors hide others
-    words = [wish for wish in WISHES if wish not in options]
-    for wishes in [*rounds(words, hiding), *([option] for option in options)]:
+    untold = list(WISHES)
+    while untold:
+        # A composition takes long: each request has as many errors as are told at once, and the others come later.
+        wishes = [untold[0]] if untold[0] in ALONE else with_each_key_once(w for w in untold if w not in ALONE)
         assert main(["sweep=batch_scaling", *(word for wish in wishes for word in wish.split(" "))]) == 2
         lines = capsys.readouterr().err.splitlines()
+        told = []
         for wish in wishes:
             key = wish.partition("=")[0]
             starts = (key, f"unknown {key}", key.removeprefix("sweep.axes."))
             by_wish = [line for line in lines if repr(wish) in line]
-            (line,) = by_wish or [line for line in lines if line.removeprefix("axis '").startswith(starts)]
-            assert suggestion(line) == WISHES[wish] and len(line) <= 4 * 80
-    for offered in rounds(dict.fromkeys(WISHES.values()), ("budget.",)):
+            for line in by_wish or [line for line in lines if line.removeprefix("axis '").startswith(starts)]:
+                assert suggestion(line) == WISHES[wish] and len(line) <= 4 * 80
+                told.append(wish)
+        assert told and len(told) == len({*told})
+        untold = [wish for wish in untold if wish not in told]
+    untried = list(dict.fromkeys(WISHES.values()))
+    while untried:
+        offered = with_each_key_once(untried)
         assert main(["sweep=batch_scaling", *dict.fromkeys([*offered, "mode=plan"])]) == 0
         assert "trials" in capsys.readouterr().out
+        untried = [override for override in untried if override not in offered]
 
 
 SAMPLES = {
