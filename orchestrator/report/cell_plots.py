@@ -1,35 +1,26 @@
-"""The rows of all charts of cells, and the charts of time against accuracy, accuracy by batch, and memory.
+"""The charts of cells: time against the metric of choice, accuracy by batch, time to target, and memory.
 
-All draw the same rows, one for each cell (`cell_rows`). A chart that cannot be drawn has its reason in `absent`.
+All draw the rows of `cell_rows`. A chart that cannot be drawn has its reason in `absent`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict, cast
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.baseline import FIXED_SIDE
-from orchestrator.analysis.differences import by_seed
-from orchestrator.analysis.objective import time_s
-from orchestrator.analysis.scaling_loss import LOST
-from orchestrator.analysis.validity import with_valid_timings
 from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
 from orchestrator.report.plot import Plot, Spec
 from orchestrator.report.speedup_plots import speedup, why_not_linear
 from orchestrator.statistics import margins
-from orchestrator.statistics.intervals import logs, mean_interval
 from orchestrator.tables.accuracy import shown_column, why_none
 from orchestrator.text import numbers
-from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, short_names, varying
-from sweeps.lr_rule import SAME_AT_REFERENCE
-from sweeps.status import Status
+from orchestrator.text.rows import Row
 
 _FEW = 60
 """With more cells than this, only the Pareto front's intervals are drawn."""
@@ -37,182 +28,8 @@ _FEW = 60
 _FEWEST_SHOWN = 4
 """How many of the fastest cells the chart's range includes if the baseline is chosen."""
 
-_ENDS = ("", "_lo", "_hi")
-
-
-class CellRow(TypedDict):
-    """A cell in all charts and filters: the fields that their specs name. NaN means not measured.
-
-    Fields `axis:NAME` follow, with the value of each axis that filters offer. `_lo` and `_hi` end 95% intervals.
-    """
-
-    cell: str
-    """The cell's name, with the further axes that differ in the sweep."""
-    label: str
-    """The same without them."""
-    batch_cell: str
-    """The same without rule and multiplier, which cells of one memory need share."""
-    role: str
-    order: int
-    """The place in the tables' order; -1 for the chosen cell, with which charts of few bars begin."""
-    rate_rank: int
-    """How many of rule and multiplier differ from the chosen cell's."""
-    on_front: bool
-    """Whether no other cell is both faster and better."""
-    compared: bool
-    """Whether its speed-up is over another cell."""
-    timing: bool | None
-    """Whether its timing is valid; None if unknown."""
-    gpus: float
-    fixed_batch: float
-    """The side of the batch that stays the same with more GPUs: per GPU for weak scaling, else global."""
-    global_batch: float
-    rule: str
-    ideal: float
-    """The speed-up without losses."""
-    deciding_s: float
-    """Seconds of a training that the recommendation compares: of training alone, or the total."""
-    deciding_s_lo: float
-    deciding_s_hi: float
-    metric: float
-    """The metric of choice."""
-    metric_lo: float
-    metric_hi: float
-    accuracy: float
-    """On the test set."""
-    accuracy_lo: float
-    accuracy_hi: float
-    speedup: float
-    speedup_lo: float
-    speedup_hi: float
-    efficiency: float
-    """A share, as are the lost ones."""
-    lost_data: float
-    lost_host: float
-    lost_communication: float
-    lost_imbalance: float
-    lost_compute: float
-    lost_rest: float
-    to_target: float
-    """Seconds."""
-    memory: float
-    """Gigabytes."""
-    panel: str
-    """The title of its panel among the speed-ups; with `_order` and `_place`, which the panels are sorted by."""
-    panel_order: int
-    panel_place: int
-    target_panel: str
-    target_panel_order: int
-    target_panel_place: int
-    count_panel: str
-    count_panel_order: int
-    count_panel_place: int
-
-
-def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells with the time that the recommendation compares: `time_s` and the ends of its interval."""
-    timed = with_valid_timings(trials)
-    ok = timed[timed["status"] == Status.OK.value]
-    seconds = mean_interval(logs(by_seed(cells["cell_id"], ok.assign(time_s=time_s(ok, None).values), "time_s")))
-    ends = zip(_ENDS, (seconds.point, seconds.lo, seconds.hi), strict=True)
-    return cells.assign(**{f"time_s{end}": np.exp(values) for end, values in ends})
-
-
-def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[CellRow]:
-    """Return a row for each cell `with_times`, in the order of the tables, for all charts and filters."""
-    differing = varying(cells)
-    fixed, metric = FIXED_SIDE[cells["scaling"].iloc[0]], recommendation.terms.metric
-    # The page pairs these rows with those of its table, which has the same order.
-    ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
-    records = ordered.to_dict("records")
-    first = _first(records, recommendation)
-    panels = {"panel": _of_speed(cells), "target_panel": [*differing, "lr_rule"], "count_panel": [*differing, "gpus"]}
-    whole = recommendation.deciding_time == "total_time"
-    columns = _COLUMNS | {f"deciding_s{end}": f"{'total_s' if whole else 'time_s'}{end}" for end in _ENDS}
-    columns |= {f"metric{end}": f"{metric.name}{end}" for end in _ENDS}
-    rows: list[dict[str, Any]] = []
-    # Memory depends on neither the rule nor the multiplier.
-    of_memory = [column for column in differing if column != "lr_multiplier"]
-    for index, record in enumerate(records):
-        row = {
-            "cell": vega.label_of(cell_label(record, differing)),
-            "batch_cell": vega.label_of(
-                cell_label({key: record[key] for key in record if key != "lr_rule"}, of_memory)
-            ),
-            "order": index if record is not first else -1,  # charts with few bars begin with the chosen cell
-            "gpus": record["gpus"],
-            "fixed_batch": record[fixed],
-            "global_batch": record["global_batch_size"],
-            "rule": vega.label_of(str(record["lr_rule"])),
-            "ideal": record["speedup"] / record["efficiency"],
-            "compared": record["cell_id"] != record["baseline_cell_id"],
-            "timing": None if pd.isna(record["timing_valid"]) else bool(record["timing_valid"]),
-            # Cells that differ from the chosen one in the rate alone have its speed: its own rate is drawn, if any.
-            "rate_rank": sum(first is None or record[name] != first[name] for name in ("lr_rule", "lr_multiplier")),
-            "role": role_of(record, recommendation),
-            "label": vega.label_of(cell_label(record)),
-        }
-        row |= {name: record.get(column, math.nan) for name, column in columns.items()}
-        rows.append(row | {f"axis:{name}": vega.filter_value(record[name]) for name in (*differing, *ALWAYS)})
-    for name, axes in panels.items():
-        titles = [_panel_title(record, axes, cells) for record in records]
-        ranks, places = vega.ranked_panels(records, titles, axes, first), vega.panel_places(cells, axes, _panel_title)
-        for row, title, rank in zip(rows, titles, ranks, strict=True):
-            row |= {name: title, f"{name}_order": rank, f"{name}_place": places[title]}
-    front = _front(pd.DataFrame(rows), metric.sign)
-    return [cast(CellRow, {**row, "on_front": index in front}) for index, row in enumerate(rows)]
-
-
-_COLUMNS = {
-    **{f"{name}{end}": f"{name}{end}" for name in ("accuracy", "speedup") for end in _ENDS},
-    **{name: name for name in ("efficiency", *LOST)},
-    "to_target": "time_to_target_s",
-    "memory": "peak_memory_gb",
-}
-"""Fields of the rows that are measured, and their columns."""
-
-
-def _first(records: Sequence[Row], recommendation: Recommendation) -> Row | None:
-    """Return the cell whose panels come first: the chosen one, else the one with the largest speed-up."""
-    compared = [row for row in records if row["speedup"] == row["speedup"] and row["timing_valid"] is not False]
-    largest = max(compared, key=lambda row: float(row["speedup"]), default=None)
-    return next((row for row in records if row["cell_id"] == recommendation.cell_id), largest)
-
-
-def _of_speed(cells: pd.DataFrame) -> list[str]:
-    """Return the columns of the speed-ups' panels: axes in which compared cells differ, without learning rates."""
-    # A step does the same work at any rate, and under all of these rules.
-    rules = [] if set(cells["lr_rule"]) <= SAME_AT_REFERENCE else ["lr_rule"]
-    compared = cells[cells["speedup"].notna() & (cells["cell_id"] != cells["baseline_cell_id"])]
-    columns = [column for column in varying(cells) if column != "lr_multiplier"]
-    return [column for column in [*columns, *rules] if compared[column].nunique(dropna=False) > 1]
-
-
-def _panel_title(row: Row, columns: Sequence[str], cells: pd.DataFrame) -> str:
-    others = [column for column in columns if column not in ("lr_rule", "gpus")]
-    parts = [
-        gpus_in_words(row["gpus"], on_cpu=vega.is_on_cpu(cells)) if "gpus" in columns else "",
-        str(row["lr_rule"]) if "lr_rule" in columns else "",
-        *(f"{short}={vega.filter_value(row[column])}" for column, short in short_names(others).items()),
-    ]
-    return vega.label_of(", ".join(filter(None, parts)))
-
-
-def _front(rows: pd.DataFrame, sign: float) -> set[int]:
-    """Return the rows of the cells than which no other one is both faster and better, by valid timings."""
-    rows = rows.assign(score=sign * rows["metric"])
-    known = rows[rows["timing"].eq(True) & rows["deciding_s"].notna() & rows["score"].notna()]
-    # A cell is on the front if no faster one has as good a score.
-    fastest_first = known.sort_values(["deciding_s", "score"], ascending=[True, False], kind="stable")
-    best = fastest_first["score"].cummax().shift(fill_value=-math.inf)
-    return set(fastest_first.index[fastest_first["score"] > best])
-
-
-def role_of(row: Row, recommendation: Recommendation) -> str:
-    """Return `chosen` or `baseline` for a cell that the recommendation names so; empty for others."""
-    if row["cell_id"] == recommendation.cell_id:
-        return "chosen"
-    return "baseline" if row["cell_id"] == recommendation.baseline_cell_id else ""
+_MOST_SHAPES = 8
+"""With more rules than this, points have no shapes, which could not be told apart."""
 
 
 def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], recommendation: Recommendation) -> list[Plot]:
@@ -241,39 +58,54 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     )
     if plot.absent:
         return plot
-    measure = recommendation.measure if recommendation.measure.startswith("time") else "time"
     margin = recommendation.terms.report.margin
     # NaN without a baseline, or if it has no metric.
     baseline = recommendation.baseline.value(metric.name) if recommendation.baseline else math.nan
     shown = known if math.isnan(baseline) else _competing(known, metric.sign, baseline, margin)
-    # So wide that the margin's line is in sight.
-    domain = vega.clipped(shown["metric_lo"], shown["metric"], shown["metric_hi"], margins.PLOTTED * margin)
-    x = vega.spanning("deciding_s", f"{measure} [s]", shown["deciding_s"])
-    ends = [0.85 * shown["deciding_s"].min(), 1.1 * shown["deciding_s"].max()]
-    place = {
-        "x": {**x, "scale": {"domain": ends, **x["scale"], "nice": False, "clamp": True}},
-        "y": vega.quantity("metric", metric.label, domain=domain, nice=False, clamp=True),
-    }
-    look: dict[str, Any] = {"color": vega.coloured_gpus(cells)}
-    # More than eight shapes cannot be told apart.
+    place = _trade_off_axes(shown, recommendation)
+    coloured = {**place, "color": vega.coloured_gpus(cells)}
     shapes = {"shape": vega.category("rule", vega.word("lr_rule", cells), sort=None, type="nominal")}
-    points = {**place, **look, **(shapes if 1 < known["rule"].nunique() <= 8 else {}), **vega.POINT}
-    drawn = "isValid(datum.deciding_s) && isValid(datum.metric)"
+    points = {**coloured, **(shapes if 1 < known["rule"].nunique() <= _MOST_SHAPES else {}), **vega.POINT}
+    is_drawn = "isValid(datum.deciding_s) && isValid(datum.metric)"
     # Many intervals hide the points.
-    spread = drawn if len(known) <= _FEW else f"{drawn} && (datum.on_front || datum.role !== '')"
-    labels = {**place, "text": {"field": "label"}}
-    # A label beside the axis would cover its numbers.
-    is_left, named = f"datum.deciding_s < {ends[0] + 0.2 * (ends[1] - ends[0]):.6g}", "datum.role !== ''"
+    has_interval = is_drawn if len(known) <= _FEW else f"{is_drawn} && (datum.on_front || datum.role !== '')"
+    tools = [vega.ZOOM, vega.picked("gpus")]
     layers = [
         *(_margin_band(place["y"], baseline, baseline - metric.sign * margin) if baseline == baseline else ()),
-        *(vega.interval(axis, {**place, **look}, where=spread) for axis in ("x", "y")),
+        *(vega.interval(axis, coloured, where=has_interval) for axis in ("x", "y")),
         vega.mark("line", place, where="datum.on_front", interpolate="step-after", color=vega.GREY),
-        {**vega.mark("point", points, where=drawn, size=70, filled=True), "params": [vega.ZOOM, vega.picked("gpus")]},
+        {**vega.mark("point", points, where=is_drawn, size=70, filled=True), "params": tools},
         vega.mark("point", place, where="datum.role === 'chosen'", size=300, strokeWidth=2, color=vega.GREY),
-        vega.mark("text", labels, where=f"{named} && !({is_left})", dy=-15, clip=False),
-        vega.mark("text", labels, where=f"{named} && {is_left}", align="left", dx=14, dy=-9, clip=False),
+        *_labels_of_named(place),
     ]
     return replace(plot, spec={"width": 560, "height": 260, "layer": layers})
+
+
+def _trade_off_axes(shown: pd.DataFrame, recommendation: Recommendation) -> dict[str, Any]:
+    """Return the axes of time and metric, which range over these cells; the others are drawn on their edges."""
+    metric = recommendation.terms.metric
+    measure = recommendation.measure if recommendation.measure.startswith("time") else "time"
+    # So wide that the margin's line is in sight.
+    least_span = margins.PLOTTED * recommendation.terms.report.margin
+    domain = vega.clipped(shown["metric_lo"], shown["metric"], shown["metric_hi"], least_span)
+    x = vega.spanning("deciding_s", f"{measure} [s]", shown["deciding_s"])
+    seconds = [0.85 * shown["deciding_s"].min(), 1.1 * shown["deciding_s"].max()]
+    return {
+        "x": {**x, "scale": {"domain": seconds, **x["scale"], "nice": False, "clamp": True}},
+        "y": vega.quantity("metric", metric.label, domain=domain, nice=False, clamp=True),
+    }
+
+
+def _labels_of_named(place: Mapping[str, Any]) -> list[Spec]:
+    """Return the labels of the cells with a role: above their points, or to the right where the axis is near."""
+    labels = {**place, "text": {"field": "label"}}
+    least_s, most_s = place["x"]["scale"]["domain"]
+    is_named, is_left = "datum.role !== ''", f"datum.deciding_s < {least_s + 0.2 * (most_s - least_s):.6g}"
+    # A label beside the axis would cover its numbers.
+    return [
+        vega.mark("text", labels, where=f"{is_named} && !({is_left})", dy=-15, clip=False),
+        vega.mark("text", labels, where=f"{is_named} && {is_left}", align="left", dx=14, dy=-9, clip=False),
+    ]
 
 
 def _competing(known: pd.DataFrame, sign: float, baseline: float, margin: float) -> pd.DataFrame:

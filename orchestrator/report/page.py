@@ -23,7 +23,8 @@ from markupsafe import Markup
 from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.choice import TIE
 from orchestrator.report import curve_plots
-from orchestrator.report.cell_plots import cell_plots, cell_rows, with_times
+from orchestrator.report.cell_plots import cell_plots
+from orchestrator.report.cell_rows import cell_rows, with_times
 from orchestrator.report.page_tables import cell_table, filters, numeric, trial_table
 from orchestrator.report.plot import Plot, is_on_cpu, script, theme
 from orchestrator.report.speedup_plots import largest

@@ -12,7 +12,7 @@ import pandas as pd
 from orchestrator.analysis.summary import further_metrics
 from orchestrator.config.request import Metric
 from orchestrator.decision.recommendation import Recommendation
-from orchestrator.report.cell_plots import role_of
+from orchestrator.report.cell_rows import role_of
 from orchestrator.report.plot import MOST_OPTIONS, filter_value, label_of, word
 from orchestrator.tables.candidates import IS_BEST
 from orchestrator.tables.sentences import probability

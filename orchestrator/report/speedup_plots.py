@@ -1,6 +1,6 @@
 """The report's charts of the speed-up: by GPUs, with a row or line for each batch, and where it is lost.
 
-All draw the rows of `cell_plots.cell_rows`.
+All draw the rows of `cell_rows`.
 """
 
 from __future__ import annotations

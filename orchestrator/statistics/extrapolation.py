@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -19,8 +21,8 @@ from orchestrator.statistics.intervals import UPPER_90, Array, Interval
 
 COUNTS = 3  # an extrapolation needs this many different GPU counts
 FARTHEST = 8  # it ends at this many times the largest count
-LEAST, SERIAL, LARGEST = 0.5, 2.0, 4.5
-"""Ratios of the growth: for a ring's bandwidth, for a serial part, and for coherency."""
+STOPS, BANDWIDTH, SERIAL, COHERENCY = 0.0, 0.5, 2.0, 4.5
+"""Ratios of the growth: none follows, a ring's bandwidth, a serial part, and coherency."""
 RISES = 1.15  # a ratio may rise by this factor until the next doubling
 NOISE = 0.01  # prior deviation of log throughputs; it counts as much as one seed
 
@@ -47,72 +49,109 @@ def extrapolated(rates: Mapping[float, Sequence[float]], gpus: float) -> Interva
     `rates` has samples per second by GPU count, of the same seeds in the same order (see `paired`). Raises
     NoExtrapolationError.
     """
-    counts = sorted(rates)
+    cost = _SampleCost.of(rates, _nearest_counts(sorted(rates), gpus))
+    if cost.ratio(-1) > RISES * COHERENCY:
+        one, two, four = (f"{count:g}" for count in cost.counts)
+        raise NoExtrapolationError(
+            f"cannot be predicted: the losses from {one} to {two} and from {two} to {four} disagree"
+        )
+    likely = min(max(cost.ratio(), BANDWIDTH), COHERENCY) if cost.growth_s[0] > 0 else SERIAL
+    ratios = [STOPS, min(max(RISES * cost.ratio(1), SERIAL), COHERENCY)]
+    # Between the measured counts, the cost falls with the ratio: the later the cost has grown, the less of it is here.
+    if gpus < cost.counts[-1]:
+        ratios.reverse()
+    least_s, cost_s, most_s = cost.on(gpus, ratios[0], -1), cost.on(gpus, likely), cost.on(gpus, ratios[1], 1)
+    if cost.may_be_used_up:
+        most_s = max(most_s, cost.if_used_up(gpus))
+    return Interval(point=np.asarray(gpus / cost_s), lo=np.asarray(gpus / most_s), hi=np.asarray(gpus / least_s))
+
+
+def _nearest_counts(counts: Sequence[float], gpus: float) -> Sequence[float]:
+    """Return three neighbouring counts, the last of which is the first at or above `gpus`, as far as there are any."""
     if len(counts) < COUNTS:
         raise NoExtrapolationError(f"needs {COUNTS} GPU counts, and {len(counts)} were measured")
     if not counts[0] <= gpus <= FARTHEST * counts[-1]:
         raise NoExtrapolationError(f"{gpus:g} GPUs are not from {counts[0]:g} to {FARTHEST} × {counts[-1]:g}")
-    last = min(max(COUNTS - 1, bisect_left(counts, gpus)), len(counts) - 1)
-    used = np.array(counts[last - 2 : last + 1], dtype=np.float64)
-    logs = np.array([np.log(count) - np.log(rates[count]) for count in used])  # (counts, seeds)
-    costs = np.exp(logs.mean(axis=1))
-    deviations = costs[:, None] * (logs - logs.mean(axis=1, keepdims=True))
-    doublings = np.log2(used)
-    steps = np.diff(doublings)
+    end = min(max(COUNTS, bisect_left(counts, gpus) + 1), len(counts))
+    return counts[end - COUNTS : end]
 
-    # Growth for each doubling. Noise decides how far its ratio may be off.
-    growth = np.diff(costs) / steps
-    priors = math.sqrt(2) * NOISE * costs[1:] / steps
-    errors = [
-        _reach(row, prior) for row, prior in zip(np.diff(deviations, axis=0) / steps[:, None], priors, strict=True)
-    ]
-    between = (doublings[2] - doublings[0]) / 2
-    ratio = _ratio(growth[0], growth[1], between)
-    highest = _ratio(growth[0] - errors[0], growth[1] + errors[1], between)
-    if _ratio(growth[0] + errors[0], growth[1] - errors[1], between) > RISES * LARGEST:
-        one, two, four = (f"{count:g}" for count in used)
-        raise NoExtrapolationError(
-            f"cannot be predicted: the losses from {one} to {two} and from {two} to {four} disagree"
+
+@dataclass(frozen=True, kw_only=True)
+class _SampleCost:
+    """The GPU-seconds of a sample on three GPU counts. An argument `side` of −1 or 1 asks for an end of an interval."""
+
+    counts: Array  # (3,)
+    mean_s: Array  # (3,) geometric means over the seeds
+    deviations_s: Array  # (3, seeds) of the seeds from the means
+
+    @staticmethod
+    def of(rates: Mapping[float, Sequence[float]], counts: Sequence[float]) -> _SampleCost:
+        """Return the costs on these counts."""
+        logs = np.array([np.log(count) - np.log(rates[count]) for count in counts])
+        log_means = logs.mean(axis=1, keepdims=True)
+        means = np.exp(log_means)
+        return _SampleCost(
+            counts=np.array(counts, dtype=np.float64), mean_s=means[:, 0], deviations_s=means * (logs - log_means)
         )
 
-    def cost(ratio: float, side: int) -> float:
-        """Return the cost with this ratio of growth, or the end of its interval at one side."""
-        times = _growth(ratio, float(steps[1]), math.log2(gpus) - float(doublings[2]))
-        cost = costs[2] + max(0.0, costs[2] - costs[1]) * times
-        of_seeds = (1 + times) * deviations[2] - times * deviations[1]
-        return float(max(cost + side * _reach(of_seeds, math.hypot(1 + times, times) * NOISE * costs[2]), cost / 10))
+    @cached_property
+    def doublings(self) -> Array:
+        """The doublings from each count to the next; (2,)."""
+        return np.diff(np.log2(self.counts))
 
-    point = cost(min(max(ratio, LEAST), LARGEST) if growth[0] > 0 else SERIAL, 0)
-    ratios = [0.0, min(max(RISES * highest, SERIAL), LARGEST)]
-    # Between the measured counts, the cost falls with the ratio: the later the cost has grown, the less of it is here.
-    if gpus < used[2]:
-        ratios.reverse()
-    least, most = cost(ratios[0], -1), cost(ratios[1], 1)
-    # Only the later growth shows: the GPUs may share something that is now used up, such as a loader.
-    if highest > LARGEST and growth[1] > errors[1] / 2:
-        most = max(most, float(costs[2] + _reach(deviations[2], NOISE * costs[2])) * gpus / float(used[2]))
-    rate, lowest, highest_rate = gpus / point, gpus / most, gpus / least
-    return Interval(point=np.asarray(rate), lo=np.asarray(lowest), hi=np.asarray(highest_rate))
+    @cached_property
+    def growth_s(self) -> Array:
+        """How much the cost has grown for each doubling; (2,)."""
+        return np.diff(self.mean_s) / self.doublings
+
+    @cached_property
+    def growth_error_s(self) -> Array:
+        """The half widths of the growths' intervals; (2,)."""
+        deviations_s = np.diff(self.deviations_s, axis=0) / self.doublings[:, None]
+        priors_s = math.sqrt(2) * NOISE * self.mean_s[1:] / self.doublings
+        return np.array([_half_width(row, prior) for row, prior in zip(deviations_s, priors_s, strict=True)])
+
+    def ratio(self, side: int = 0) -> float:
+        """Return the ratio of the growth from one doubling to the next; infinity if only the later growth shows."""
+        before_s, after_s = self.growth_s + side * self.growth_error_s * (-1, 1)
+        if after_s <= 0:
+            return 0.0
+        if before_s <= 0:
+            return math.inf
+        # The growths are those of the middles of the two spans between counts.
+        return float((after_s / before_s) ** (2 / self.doublings.sum()))
+
+    def on(self, gpus: float, ratio: float, side: int = 0) -> float:
+        """Return the GPU-seconds on this many GPUs if the growth has this ratio, at least a tenth of the estimate."""
+        _, before_s, last_s = self.mean_s
+        factor = _growth_factor(ratio, float(self.doublings[1]), math.log2(gpus) - math.log2(self.counts[2]))
+        cost_s = float(last_s + max(0.0, last_s - before_s) * factor)
+        deviations_s = (1 + factor) * self.deviations_s[2] - factor * self.deviations_s[1]
+        error_s = _half_width(deviations_s, math.hypot(1 + factor, factor) * NOISE * last_s)
+        return max(cost_s + side * error_s, cost_s / 10)
+
+    @property
+    def may_be_used_up(self) -> bool:
+        """True if only the later growth shows: the GPUs may share something that is used up, such as a loader."""
+        return self.ratio(1) > COHERENCY and bool(self.growth_s[1] > self.growth_error_s[1] / 2)
+
+    def if_used_up(self, gpus: float) -> float:
+        """Return the most GPU-seconds on this many GPUs if they are no faster together than the largest count."""
+        most_s = self.mean_s[2] + _half_width(self.deviations_s[2], NOISE * self.mean_s[2])
+        return float(most_s * gpus / self.counts[2])
 
 
-def _growth(ratio: float, step: float, doublings: float) -> float:
-    """Return the growth in so many further doublings, in units of that in the last `step` of them."""
+def _growth_factor(ratio: float, last_doublings: float, further_doublings: float) -> float:
+    """Return the growth in further doublings, in units of the growth in the last ones."""
     if ratio == 0:
         return 0.0
     if abs(ratio - 1) < 1e-6:
-        return doublings / step
-    return float(ratio**step * (ratio**doublings - 1) / (ratio**step - 1))
+        return further_doublings / last_doublings
+    return float(ratio**last_doublings * (ratio**further_doublings - 1) / (ratio**last_doublings - 1))
 
 
-def _ratio(before: float, after: float, between: float) -> float:
-    """Return the ratio of two growths for one doubling; infinity if only the later one shows."""
-    if after <= 0:
-        return 0.0
-    return math.inf if before <= 0 else float((after / before) ** (1 / between))
-
-
-def _reach(deviations: Array, prior: float) -> float:
-    """Return the half width of a mean's interval, from the deviations of the seeds."""
+def _half_width(deviations: Array, prior: float) -> float:
+    """Return the half width of a mean's 90% interval, from the deviations of the seeds."""
     from scipy.special import stdtrit  # slow to import
 
     seeds = len(deviations)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from sweeps.ports import free_port
 from trainables.command.adapter import Adapter
 from trainables.command.metrics import CommandMetrics
-from trainables.context import Context, master_of
+from trainables.context import Context
 
 POLL_S = 0.02
 
@@ -138,35 +136,3 @@ class Nodes:
     def _send(self, node: int, message: Mapping[str, Any]) -> None:
         assert self.context.mailbox is not None
         self.context.mailbox.send(node, {"node": self.number, **message})
-
-
-def file_of(trial_dir: Path, name: str, node: int) -> Path:
-    """Return the path of a node's own file: `stdout.log`, on further nodes `stdout.node1.log`."""
-    # The nodes may share the trial's folder.
-    stem, dot, ending = name.partition(".")
-    return trial_dir / (f"{stem}.node{node}{dot}{ending}" if node else name)
-
-
-def place_of(context: Context) -> dict[str, Any]:
-    """Return the values by which a command's launcher finds the other nodes; {name: value}."""
-    per_node = context.layout.devices // context.world_size
-    # The first node has chosen a free port for all of them.
-    host, port = master_of(context) if context.world_size > 1 else ("127.0.0.1", free_port())
-    return {
-        "nodes": context.world_size,
-        "node_rank": context.rank,
-        "gpus_per_node": per_node,
-        "devices": ",".join(map(str, range(per_node))),
-        "master_addr": host,
-        "master_port": port,
-    }
-
-
-def launcher_variables(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that torchrun, Lightning and others read, given `place_of`."""
-    # torchrun's default port is the same for every trial of a node.
-    sources = {"MASTER_ADDR": "master_addr", "MASTER_PORT": "master_port", "PET_MASTER_PORT": "master_port"}
-    if values["nodes"] > 1:
-        sources |= {"NODE_RANK": "node_rank", "PET_NODE_RANK": "node_rank", "PET_NNODES": "nodes"}
-        sources |= {"PET_NPROC_PER_NODE": "gpus_per_node", "PET_MASTER_ADDR": "master_addr"}
-    return {variable: str(values[name]) for variable, name in sources.items()}

@@ -7,11 +7,7 @@ all of its GPUs there. `train` runs in each of them, and that of the first node 
 
 from __future__ import annotations
 
-import math
-import os
-import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,38 +16,17 @@ from typing import Any
 from sweeps.metric import Target, is_higher_better
 from sweeps.trial import BUDGET_UNITS
 from trainables.command import process
-from trainables.command.adapter import FOLDER, HOOK, THREADED, Adapter
+from trainables.command.adapter import FOLDER, THREADED, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
 from trainables.command.failure import FailureCause
+from trainables.command.invocation import WORK, command_of, file_of, values_of
 from trainables.command.log_files import MetricsFile, logs_in, rows_of
 from trainables.command.metrics import SPEEDS, CommandMetrics
-from trainables.command.nodes import NodeEnd, Nodes, file_of, launcher_variables, place_of
-from trainables.command.process import Command, CommandListener
+from trainables.command.nodes import NodeEnd, Nodes
+from trainables.command.process import CommandListener
 from trainables.command.process_tree import CpuTimes
-from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill, filled, text_of
+from trainables.command.settings import LENGTHS, CommandSettings, fill
 from trainables.context import Context, UntrainedError
-
-WORK = "work"  # the command's working folder, within the trial's
-
-_OF_A_RANK = re.compile(
-    r"((LOCAL|GROUP|NODE|ROLE)_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|PET_\w+|TORCHELASTIC_\w+"
-    r"|OMPI_(COMM_WORLD|UNIVERSE|MCA_orte|MCA_ess)\w*|PMIX?_\w+|MPI_LOCAL\w+|MV2_COMM_WORLD_\w+|JSM_NAMESPACE_\w+"
-    r"|SLURM_(?!(JOB_?ID|JOB_NAME|(JOB_)?NODELIST|TMPDIR|SUBMIT_\w+|ARRAY_\w+|CLUSTER_NAME|CONF)$)\w+"
-    r"|(HOROVOD_)?(LOCAL_|CROSS_)SIZE|HOROVOD_((LOCAL_|CROSS_)?RANK|SIZE)|CROSS_RANK|MPI(RUN)?_RANK(ID)?"
-    r"|(ALPS_APP|FLUX_TASK|PALS|PRTE)_\w+|MASTER_(ADDR|PORT)"
-)
-"""Variables by which launchers such as torchrun, Open MPI, MPICH, Slurm, Horovod and Flux tell a process its rank.
-
-Those that identify the allocation stay: from them alone, no framework takes itself for a rank of Slurm's. Lightning
-asks for SLURM_NTASKS, JAX for SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_NODELIST.
-"""
-
-_OF_ALLOCATIONS = re.compile(
-    r"(?:^|[\s/;&|(])(?:srun|mpirun|mpiexec(?:\.hydra)?|orterun|prterun|jsrun|aprun|flux)(?:\s|$)"
-)
-"""Launchers that start their ranks in the allocation of which these variables tell."""
-
-_PASSED_ON = tuple(name for name in NAMES if name != "python")
 
 
 def train(config: Mapping[str, Any], context: Context) -> None:
@@ -89,11 +64,11 @@ class _Run(CommandListener):
         self._settings, self._nodes = settings, nodes
         self._context, self._adapter = nodes.context, nodes.adapter
         context = nodes.context
-        values = {**config, **_values(settings, config, context, trial_dir)}
+        values = {**config, **values_of(settings, config, context, trial_dir)}
         # Otherwise the command may use one of several GPUs, and the number of samples in its step is unknown.
         self._knows_gpus = context.layout.devices <= 1 or may_receive(settings, ANY_OF_GPUS)
         self._batch = context.batch.global_batch_size if self._knows_gpus else None
-        self._command = _command(settings, values, context, trial_dir)
+        self._command = command_of(settings, values, context, trial_dir)
         self._metrics = CommandMetrics(
             settings, self._batch, values["epochs"], target=Target.of(config), processes=context.layout.devices
         )
@@ -202,26 +177,18 @@ class _Run(CommandListener):
             context.remark(remark)
 
     def _figures(self, metrics: CommandMetrics) -> dict[str, Any]:
-        """Return the trial's metrics: what the command reports precedes what the hook counts, except by a preset."""
+        """Return the trial's figures: those of the output, and those that the hook has counted."""
         counted = self._adapter.figures(self._batch)
         metrics.samples_per_step, metrics.samples = self._adapter.samples_per_step(self._batch), counted.get("samples")
         metrics.is_timed_elsewhere = "step_s" in counted
         reported = metrics.figures()
-        epochs, samples_per_epoch = metrics.work().get("epochs"), metrics.samples_per_epoch
-        if counted.get("rate_source") == "assumed" and epochs and samples_per_epoch:
-            # What the config declares precedes what the trial's batch means.
-            samples = samples_per_epoch * epochs
-            counted |= {"samples": samples, "rate_source": "declared"}
-            if counted.get("step_s"):
-                counted["samples_per_s"] = samples / counted["steps"] / counted["step_s"]
+        if counted.get("rate_source") == "assumed":
+            counted |= _declared(counted, metrics)
         if self._settings.is_preset and "step_s" in counted:
-            return metrics.in_tokens(reported | counted)
-        if set(SPEEDS) & set(reported):  # one clock for all columns
-            untimed = (*LENGTHS, "rates", "loss", "n_params")
-            counted = {name: value for name, value in counted.items() if name in untimed}
-            if "samples_per_s" in reported:
-                counted["rate_source"] = metrics.rate_source
-        return metrics.in_tokens(counted | reported)
+            figures = reported | counted
+        else:
+            figures = _where_lacking(counted, reported, metrics.rate_source) | reported
+        return metrics.in_tokens(figures)
 
     def _of_logs(self, figures: Mapping[str, Any]) -> dict[str, float]:
         """Return losses and accuracies that only logs in the working folder have; also report rows if none were."""
@@ -271,6 +238,29 @@ class _Run(CommandListener):
         return len(cores), f"{len(cores)} of {gpus} processes used the CPU while the command trained"
 
 
+def _declared(counted: Mapping[str, Any], metrics: CommandMetrics) -> dict[str, Any]:
+    """Return the samples that the config declares, which precede what the trial's batch means; {} if it declares none.
+
+    They change the rate of the steps that the hook has counted.
+    """
+    epochs, samples_per_epoch = metrics.work().get("epochs"), metrics.samples_per_epoch
+    if not (epochs and samples_per_epoch):
+        return {}
+    samples = samples_per_epoch * epochs
+    rate = {"samples_per_s": samples / counted["steps"] / counted["step_s"]} if counted.get("step_s") else {}
+    return {"samples": samples, "rate_source": "declared", **rate}
+
+
+def _where_lacking(counted: Mapping[str, Any], reported: Mapping[str, Any], rate_source: str) -> dict[str, Any]:
+    """Return the counted figures that may stand beside the reported ones."""
+    if not set(SPEEDS) & set(reported):
+        return dict(counted)
+    # One clock for all columns: beside a reported speed there are no counted times.
+    untimed = (*LENGTHS, "rates", "loss", "n_params")
+    beside = {name: value for name, value in counted.items() if name in untimed}
+    return beside | ({"rate_source": rate_source} if "samples_per_s" in reported else {})
+
+
 def _remarks(
     metrics: CommandMetrics, figures: Mapping[str, Any], context: Context, *, knows_gpus: bool
 ) -> Iterator[str]:
@@ -311,97 +301,3 @@ def ended_early(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     columns = [name for name in (rows[0] if rows else {}) if is_higher_better(name) is not None]
     counts = {name: sum(name in epoch for epoch in epochs) for name in columns}
     return [name for name, n in counts.items() if 2 <= n < len(epochs) and all(name in epoch for epoch in epochs[:n])]
-
-
-def _values(settings: CommandSettings, config: Mapping[str, Any], context: Context, trial_dir: Path) -> dict[str, Any]:
-    """Return the value of each of `NAMES`; None if it has none."""
-    batch, lr = context.batch, context.lr
-    lengths = {name: (config.get("budget") or {}).get(name) for name in LENGTHS}
-    per_sample = settings.tokens_per_sample
-    if (tokens := (config.get("budget") or {}).get("tokens")) is not None and per_sample:
-        lengths["samples"] = round(tokens / per_sample)
-    if lengths["samples"] is not None:
-        # Rounded up, so that no batch size trains less than the budget.
-        lengths["steps"] = math.ceil(lengths["samples"] / batch.global_batch_size)
-    elif lengths["steps"] is not None:
-        lengths["samples"] = lengths["steps"] * batch.global_batch_size
-    # On a node without the source folder, Ray has shipped the code to the current one.
-    source = Path(settings.source_dir or ".").absolute()
-    return {
-        **place_of(context),
-        "gpus": context.layout.devices,
-        "dp": batch.data_parallel_size,
-        "tp": context.layout.tensor,
-        "cp": context.layout.context,
-        "pp": context.layout.pipeline,
-        "device_batch_size": batch.device_batch_size,
-        "global_batch_size": batch.global_batch_size,
-        "grad_accum_steps": batch.grad_accum_steps,
-        "lr": lr.value,
-        "lr_rule": lr.rule,
-        "warmup_from": lr.warmup_from,
-        "warmup_epochs": lr.warmup_epochs,
-        "reference_batch_size": lr.reference_batch_size or batch.global_batch_size,
-        "seed": context.seed,
-        "threads": context.threads,
-        "device": context.device.partition(":")[0],
-        "trial_id": context.trial_id,
-        "trial_dir": str(trial_dir),
-        "source_dir": str(source if source.is_dir() else Path.cwd()),
-        "python": settings.interpreter or sys.executable,
-        **lengths,
-        "tokens_per_batch": batch.global_batch_size * per_sample if per_sample else None,
-        "tokens": lengths["samples"] * per_sample if lengths["samples"] and per_sample else None,
-    }
-
-
-def _command(settings: CommandSettings, values: Mapping[str, Any], context: Context, trial_dir: Path) -> Command:
-    source = Path(values["source_dir"])
-    words = []
-    for word in filled(settings.words, values):
-        # A word, or the value of an option, that names a file in the source folder gets its full path.
-        option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
-        is_file = value and os.path.isfile(source / value)
-        words.append(f"{option}{equals}{source / value}" if is_file else word)
-    return Command(
-        words=words,
-        environment=_environment(settings, values, context, trial_dir),
-        cwd=trial_dir / WORK if settings.cwd == "trial" else source,
-        stdout=file_of(trial_dir, "stdout.log", context.rank),
-        stderr=file_of(trial_dir, "stderr.log", context.rank),
-        timeout_s=settings.timeout_s,
-        grace_s=settings.grace_s,
-    )
-
-
-def _environment(
-    settings: CommandSettings, values: Mapping[str, Any], context: Context, trial_dir: Path
-) -> dict[str, str]:
-    # The command starts its own ranks, and must not take itself for a rank of another launcher.
-    is_kept = _OF_ALLOCATIONS.search(" ".join(settings.words)) is not None
-    inherited = {name: value for name, value in os.environ.items() if is_kept or not _OF_A_RANK.fullmatch(name)}
-    given = {
-        "PYTHONPATH": _path(str(values["source_dir"]), os.environ.get("PYTHONPATH")),
-        "PYTHONUNBUFFERED": "1",  # otherwise metrics arrive only when a buffer is full
-        "OMP_NUM_THREADS": str(max(1, context.threads // values["gpus_per_node"])),
-        **launcher_variables(values),
-    }
-    # Without the second one, several processes of accelerate and of Hugging Face's Trainer train apart.
-    hidden = {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"} if context.device == "cpu" else {}
-    variables = {f"SWEEP_{name.upper()}": text_of(values[name]) for name in _PASSED_ON if values.get(name) is not None}
-    own = {name: fill(str(value), values) for name, value in settings.env.items()}
-    if settings.interpreter:  # its launchers, such as torchrun, are beside it
-        given["PATH"] = _path(str(Path(settings.interpreter).parent), os.environ.get("PATH"))
-    else:  # launchers are found beside this Python, too, whose environment may not be activated
-        given["PATH"] = _path(os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent))
-    environment = {**inherited, **given, **hidden, **variables, **own}
-    if settings.adapter == "off":
-        return environment
-    return environment | {
-        "SWEEP_HOOK": str(file_of(trial_dir, FOLDER, context.rank)),
-        "PYTHONPATH": _path(str(HOOK), environment["PYTHONPATH"]),
-    }
-
-
-def _path(first: str, others: str | None) -> str:
-    return os.pathsep.join(filter(None, [first, others]))

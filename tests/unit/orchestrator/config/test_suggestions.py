@@ -169,10 +169,10 @@ ALONE = ("-p gpu", "--no-report", "report=false")
 
 
 def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
-    untold = list(WISHES)
-    while untold:
+    pending = list(WISHES)
+    while pending:
         # A composition takes long: each request has as many errors as are told at once, and the others come later.
-        wishes = [untold[0]] if untold[0] in ALONE else with_each_key_once(w for w in untold if w not in ALONE)
+        wishes = [pending[0]] if pending[0] in ALONE else with_each_key_once(w for w in pending if w not in ALONE)
         assert main(["sweep=batch_scaling", *(word for wish in wishes for word in wish.split(" "))]) == 2
         lines = capsys.readouterr().err.splitlines()
         told = []
@@ -184,7 +184,7 @@ def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
                 assert suggestion(line) == WISHES[wish] and len(line) <= 4 * 80
                 told.append(wish)
         assert told and len(told) == len({*told})
-        untold = [wish for wish in untold if wish not in told]
+        pending = [wish for wish in pending if wish not in told]
     untried = list(dict.fromkeys(WISHES.values()))
     while untried:
         offered = with_each_key_once(untried)

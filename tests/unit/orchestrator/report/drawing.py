@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pandas as pd
 
-from orchestrator.report.cell_plots import cell_rows, with_times
+from orchestrator.report.cell_rows import cell_rows, with_times
 from orchestrator.report.plot import Plot, svg
 from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.frames import collect

@@ -16,7 +16,7 @@ from orchestrator.analysis.curves import curves_frame
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import TIED, MoreSeeds
-from orchestrator.report.cell_plots import cell_rows, with_times
+from orchestrator.report.cell_rows import cell_rows, with_times
 from orchestrator.report.page import MOST_CHOICES, plots_in, plots_of, provenance, rendered, write_report
 from orchestrator.report.plot import png, svg
 from orchestrator.report.speedup_plots import speedup

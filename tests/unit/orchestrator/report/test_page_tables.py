@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from orchestrator.report.cell_plots import with_times
+from orchestrator.report.cell_rows import with_times
 from orchestrator.report.page_tables import cell_table, numeric
 from orchestrator.tables.candidates import IS_BEST
 from tests.unit.orchestrator.decision.deciding import decided_with_frames, swayed

@@ -7,7 +7,8 @@ import pytest
 from orchestrator.analysis.scaling_loss import LOST
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
-from orchestrator.report.cell_plots import cell_rows, trade_off, with_times
+from orchestrator.report.cell_plots import trade_off
+from orchestrator.report.cell_rows import cell_rows, with_times
 from orchestrator.report.plot import svg
 from orchestrator.report.speedup_plots import largest, speedup, why_not_linear
 from tests.unit.orchestrator.decision.deciding import measured

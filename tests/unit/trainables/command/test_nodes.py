@@ -15,7 +15,7 @@ from sweeps.trial import Batch
 from tests.unit.trainables.command.test_adapter import counts
 from trainables.command.failure import CommandError
 from trainables.command.hook.sweep_files import STOP_FILE
-from trainables.command.nodes import launcher_variables
+from trainables.command.invocation import launcher_variables
 from trainables.command.training import train
 from trainables.context import Context
 
