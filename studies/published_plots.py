@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from orchestrator.report.plot import SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DOCS = Path(__file__).parents[1] / "docs"
 PUBLISHED_IN, PLOTS = DOCS / "results" / "published", DOCS / "pictures"
@@ -315,6 +315,9 @@ LINES: Mapping[str, Lines] = {
 @contextmanager
 def _plot(name: str, titles: Sequence[str], *, width: float, height: float) -> Iterator[Sequence[Axes]]:
     """Yield panels side by side, of this size in inches each; save them at the end of the block."""
+    import matplotlib  # slow to import
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width * len(titles), height), layout="constrained")
         panels = [figure.add_subplot(1, len(titles), place) for place in range(1, len(titles) + 1)]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from benchmarks.simulation.worlds import CLEAN, COUNTS, Drift, Noise, World, loss
 from orchestrator.config.request import Metric, Terms
@@ -138,7 +138,7 @@ def shrunken_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
     for values in noise.draw(generator, sims, cells, seeds):
         contest = Contest(objective=np.exp(values), accuracy=values, baseline=0, margin=1.0)
         differences = score_differences(contest)
-        half = student_t.ppf(0.975, differences.freedom) * differences.error
+        half = stdtrit(differences.freedom, 0.975) * differences.error
         hits.append(np.mean(np.abs(differences.point[1:]) <= half[1:]))
     return float(np.mean(hits))
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import beta
+import scipy  # its `stats` is slow, and loaded when it is used
 
 from orchestrator.statistics.collapses import collapsed, share_draws
 from orchestrator.statistics.intervals import jeffreys
@@ -58,6 +58,6 @@ def test_what_a_seed_does_to_all_cells_is_no_collapse() -> None:
 
 
 def test_the_share_of_collapsed_seeds_has_jeffreys_interval() -> None:
-    assert jeffreys(1, 3) == pytest.approx(beta(1.5, 2.5).interval(0.95))
+    assert jeffreys(1, 3) == pytest.approx(scipy.stats.beta(1.5, 2.5).interval(0.95))
     draws = share_draws(np.array([1.0, 2.0]), np.array([3.0, 10.0]), np.random.default_rng(0), 20_000)
     assert draws.mean(axis=0) == pytest.approx([1.5 / 4, 2.5 / 11], abs=0.01)

@@ -2,10 +2,10 @@ import math
 
 import numpy as np
 import pytest
+import scipy  # its `stats` is slow, and loaded when it is used
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy import stats
 
 from orchestrator.statistics.intervals import (
     Interval,
@@ -47,14 +47,14 @@ def test_the_paired_ratio_equals_values_computed_by_hand() -> None:
 
 def test_welchs_interval_equals_values_computed_by_hand() -> None:
     # Variances 1 and 4 over 3: error² 5/3, freedom (5/3)² / (1/18 + 16/18) = 50/17
-    half = stats.t.ppf(0.975, 50 / 17) * math.sqrt(5 / 3)
+    half = scipy.stats.t.ppf(0.975, 50 / 17) * math.sqrt(5 / 3)
     assert ends(difference([1, 2, 3], [2, 4, 6], paired=False)) == pytest.approx((-2, -2 - half, -2 + half))
 
 
 @given(hnp.arrays(np.float64, 4, elements=values), hnp.arrays(np.float64, 3, elements=values))
 def test_welchs_interval_equals_scipys(one: np.ndarray, other: np.ndarray) -> None:
     assume(np.ptp(one) > 0.1 and np.ptp(other) > 0.1)
-    oracle = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
+    oracle = scipy.stats.ttest_ind(one, other, equal_var=False).confidence_interval()
     assert ends(difference(one, other, paired=False))[1:] == pytest.approx((oracle.low, oracle.high), abs=1e-9)
 
 
@@ -117,7 +117,7 @@ def test_the_expanded_tail_equals_values_computed_by_hand():
 
 def test_the_bootstrap_agrees_with_scipys():
     interval = bootstrap_mean(TEN[None, :])
-    oracle = stats.bootstrap(
+    oracle = scipy.stats.bootstrap(
         (TEN,),
         np.mean,
         confidence_level=1 - 2 * expanded_tail(10),
@@ -154,8 +154,8 @@ def test_a_row_apart_from_what_all_share_equals_values_computed_by_hand() -> Non
     one = Moments.of(np.array([0.03, 0.02, 0.04, 0.03, 0.23])[:, None] + deviations)
     common, apart = apart_from_shared(one, Moments.of(np.zeros((5, 1)) + deviations))
     spread, own = (1.4826 * 5 / 4.2 * 0.01) ** 2, 2e-4 / 3
-    of_centre, t = math.pi / 2 * spread / 5, stats.t.ppf(0.975, 2)
-    half = math.sqrt(stats.t.ppf(0.975, 4) ** 2 * own + t**2 * (spread - own + of_centre))
+    of_centre, t = math.pi / 2 * spread / 5, scipy.stats.t.ppf(0.975, 2)
+    half = math.sqrt(scipy.stats.t.ppf(0.975, 4) ** 2 * own + t**2 * (spread - own + of_centre))
     assert float(common.point) == pytest.approx(0.03)
     assert float(common.hi - common.point) == pytest.approx(t * math.sqrt(of_centre))
     assert apart.point == pytest.approx([0, -0.01, 0.01, 0, 0.2])
@@ -174,8 +174,8 @@ def test_equal_accuracies_of_few_samples_are_not_certain() -> None:
     """None or 6 of 2 × 300 samples are wrong: Jeffreys' intervals. Values that vary by more keep Student's."""
     accuracy = np.array([[1.0, 1.0], [0.99, 0.99], [0.5, 0.7]])
     interval = proportion_interval(accuracy, np.full((3, 2), 300.0))
-    beta = stats.beta(594.5, 6.5).ppf([0.025, 0.975])
-    assert (interval.lo[0], interval.hi[0]) == (pytest.approx(stats.beta(600.5, 0.5).ppf(0.025)), 1.0)
+    beta = scipy.stats.beta(594.5, 6.5).ppf([0.025, 0.975])
+    assert (interval.lo[0], interval.hi[0]) == (pytest.approx(scipy.stats.beta(600.5, 0.5).ppf(0.025)), 1.0)
     assert [interval.lo[1], interval.hi[1]] == pytest.approx(beta)
     assert (interval.lo[2], interval.hi[2]) == (0.0, 1.0)  # 0.6 ± 12.7 · 0.1
     unknown = proportion_interval(accuracy, np.full((3, 2), np.nan))

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import torchvision
 from PIL import Image
 
 from tests.unit.trainables.data.test_local import cut, images
@@ -81,15 +80,15 @@ def test_a_download_happens_once_and_only_if_wanted(
         packed = gzip.compress(content)
         (mirror.folder / f"{file}.gz").write_bytes(packed)
         resources.append((f"{file}.gz", hashlib.md5(packed).hexdigest()))
-    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [mirror.url])
-    monkeypatch.setattr(torchvision.datasets.MNIST, "resources", resources)
+    monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", [mirror.url])
+    monkeypatch.setattr("torchvision.datasets.MNIST.resources", resources)
     config = {"name": "mnist", "root": str(tmp_path / "new" / "data"), "download": True}
     dataset = load(config)
     assert len(dataset.train_x) == 5
     for file in mirror.folder.iterdir():
         file.unlink()
     assert load(config) is dataset
-    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [f"{tmp_path.as_uri()}/nowhere/"])
+    monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", [f"{tmp_path.as_uri()}/nowhere/"])
     with pytest.raises(DataError, match=r"MNIST to /.*/other/MNIST/raw: "):
         load(config | {"root": str(tmp_path / "other")})
 
@@ -103,9 +102,9 @@ def test_cifar_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (folder / "batch").write_bytes(batch)
     (folder / "meta").write_bytes(meta)
     for parts in ("train_list", "test_list"):
-        monkeypatch.setattr(torchvision.datasets.CIFAR10, parts, [["batch", hashlib.md5(batch).hexdigest()]])
+        monkeypatch.setattr(f"torchvision.datasets.CIFAR10.{parts}", [["batch", hashlib.md5(batch).hexdigest()]])
     names = {"filename": "meta", "key": "label_names", "md5": hashlib.md5(meta).hexdigest()}
-    monkeypatch.setattr(torchvision.datasets.CIFAR10, "meta", names)
+    monkeypatch.setattr("torchvision.datasets.CIFAR10.meta", names)
     dataset = load({"name": "cifar10", "root": str(tmp_path)})
     assert np.array_equal(dataset.train_x.numpy(), pixels)
     assert dataset.test_y.tolist() == [3, 1, 2, 9]
