@@ -104,7 +104,7 @@ def of_step(trial: TrialSpec, step: Estimate, training: Estimate | None, beside_
 class Network:
     """The nodes of a trial, and the bandwidth between them."""
 
-    nodes: int = 1
+    node_count: int = 1
     bandwidth_gb_s: float = math.inf
 
     def exchange(self, n_params: float) -> Estimate:
@@ -112,7 +112,7 @@ class Network:
 
         A ring of M nodes sends 2 (M - 1) / M of the gradients in fp32. The backward pass may hide all of it.
         """
-        seconds = 2 * (1 - 1 / self.nodes) * n_params * 4 / 1e9 / self.bandwidth_gb_s
+        seconds = 2 * (1 - 1 / self.node_count) * n_params * 4 / 1e9 / self.bandwidth_gb_s
         return Estimate(value=seconds, lo=0.0, hi=2 * seconds)
 
 

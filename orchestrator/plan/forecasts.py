@@ -138,7 +138,7 @@ class Forecasts:
         else:
             ranks_per_node = max((ranks_that_fit(gang, node) for node in self.nodes), default=0)
             nodes = math.ceil(gang.ranks / ranks_per_node) if ranks_per_node else 1
-        return Network(nodes=nodes, bandwidth_gb_s=self.settings.forecast.bandwidth_gb_s)
+        return Network(node_count=nodes, bandwidth_gb_s=self.settings.forecast.bandwidth_gb_s)
 
     def why_not(self, trial: TrialSpec) -> str:
         """Return the figures that say that a trial does not fit; empty if it may run."""

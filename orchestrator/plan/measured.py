@@ -92,11 +92,11 @@ class Measured:
         n_params = metric_value(largest.metrics, "n_params")
         # What several nodes cost is in the rates if the largest count took several.
         why = ""
-        takes_first_network = network.nodes > 1 and largest.nodes == 1
+        takes_first_network = network.node_count > 1 and largest.nodes == 1
         if takes_first_network and n_params:
             step = step.plus(network.exchange(n_params))
         elif takes_first_network:
-            why = f"what {network.nodes} nodes exchange is not included, because n_params is unknown"
+            why = f"what {network.node_count} nodes exchange is not included, because n_params is unknown"
         figures = {"sequence_length": metric_value(largest.metrics, "sequence_length")}
         samples, epochs = (metric_value(largest.metrics, name) for name in ("samples", "epochs"))
         if len(trial.length) != 1 or not (samples and epochs):

@@ -90,12 +90,12 @@ def _axes(record: Row, differing: Sequence[str]) -> dict[str, Any]:
 def _part(record: Row, recommendation: Recommendation) -> dict[str, Any]:
     """Return a cell's part in the comparison: its `role`, and whether its speed-up is over another cell, `compared`.
 
-    `timing` tells whether its timing is valid, None if unknown. `ideal` is the speed-up without losses.
+    `timing_valid` is None if unknown. `ideal` is the speed-up without losses.
     """
     return {
         "role": role_of(record, recommendation),
         "compared": record["cell_id"] != record["baseline_cell_id"],
-        "timing": None if pd.isna(record["timing_valid"]) else bool(record["timing_valid"]),
+        "timing_valid": None if pd.isna(record["timing_valid"]) else bool(record["timing_valid"]),
         "ideal": record["speedup"] / record["efficiency"],
     }
 
@@ -164,7 +164,7 @@ def _panel_title(row: Row, columns: Sequence[str], cells: pd.DataFrame) -> str:
 def _front(rows: pd.DataFrame, sign: float) -> set[int]:
     """Return the rows `on_front`: of the cells than which no other one is both faster and better, by valid timings."""
     rows = rows.assign(score=sign * rows["metric"])
-    known = rows[rows["timing"].eq(True) & rows["deciding_s"].notna() & rows["score"].notna()]
+    known = rows[rows["timing_valid"].eq(True) & rows["deciding_s"].notna() & rows["score"].notna()]
     # A cell is on the front if no faster one has as good a score.
     fastest_first = known.sort_values(["deciding_s", "score"], ascending=[True, False], kind="stable")
     best = fastest_first["score"].cummax().shift(fill_value=-math.inf)

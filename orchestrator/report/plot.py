@@ -154,7 +154,9 @@ TIP = {"tooltip": {"field": "tip"}}
 
 FADED = {"opacity": {"condition": {"param": "pick", "value": 1}, "value": 0.12}}
 
-POINT = TIP | FADED | {"fillOpacity": {"condition": {"test": "datum.timing === false", "value": 0.25}, "value": 1}}
+POINT = (
+    TIP | FADED | {"fillOpacity": {"condition": {"test": "datum.timing_valid === false", "value": 0.25}, "value": 1}}
+)
 """The look of the points of cells; those without a valid timing are pale."""
 
 

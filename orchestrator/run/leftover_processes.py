@@ -50,7 +50,7 @@ def left_over(root: Path) -> list[int]:
     return sorted(process.pid for process in processes if _driver(process.info["environ"][MARK]) is None)
 
 
-def descendants(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
+def with_descendants(roots: Iterable[psutil.Process]) -> set[psutil.Process]:
     """Return the given processes and all their descendants that are alive."""
     children, alive = defaultdict(list), set()
     for process in psutil.process_iter(["ppid", "status"]):
@@ -124,7 +124,7 @@ class Watcher:
         self._watcher.kill()
         self._watcher.wait()
         until = time.monotonic() + CLEAN_UP_S
-        while (left := marked(self._mark) - descendants([psutil.Process()])) and time.monotonic() < until:
+        while (left := marked(self._mark) - with_descendants([psutil.Process()])) and time.monotonic() < until:
             _kill(left)
             time.sleep(0.05)
 
@@ -133,7 +133,7 @@ def watch(mark: str, received: Sequence[socket.socket]) -> None:
     """Wait for the marked driver to end, or end it if a signal does not; then end what it has left behind."""
     driver, me = _driver(mark), psutil.Process()
     # In a notebook the driver's process has had children before the sweep; they are none of its business.
-    strangers = {me} | {process for process in descendants([driver] if driver else ()) if _is_older(process, me)}
+    strangers = {me} | {process for process in with_descendants([driver] if driver else ()) if _is_older(process, me)}
     known: set[psutil.Process] = set()
     with suppress(ProcessLookupError):  # raised if the driver ended before this process had started
         waiting = select.poll()
@@ -142,7 +142,7 @@ def watch(mark: str, received: Sequence[socket.socket]) -> None:
         young_until = time.monotonic() + YOUNG_S
         look_s, signalled_s = LOOK_AT_YOUNG_S, math.inf
         while driver and not waiting.poll(1000 * look_s):
-            known = descendants([driver]) - strangers - {driver}
+            known = with_descendants([driver]) - strangers - {driver}
             now_s = time.monotonic()
             signalled_s = min(signalled_s, now_s) if any(map(_has_signal, received)) else math.inf
             if now_s - signalled_s > IGNORED_S:
@@ -150,7 +150,7 @@ def watch(mark: str, received: Sequence[socket.socket]) -> None:
             # Walking over all processes takes milliseconds of a core, which a running trial should not miss.
             look_s = LOOK_EVERY_S if now_s > young_until and signalled_s == math.inf else LOOK_AT_YOUNG_S
     until = time.monotonic() + CLEAN_UP_S
-    while (known := descendants(known | marked(mark)) - strangers) and time.monotonic() < until:
+    while (known := with_descendants(known | marked(mark)) - strangers) and time.monotonic() < until:
         _kill(known)
         time.sleep(0.1)
 

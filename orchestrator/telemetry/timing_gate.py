@@ -176,7 +176,7 @@ def needs_repetition(ends: Mapping[str, TrialRecord]) -> set[str]:
 
 
 SLOWER = 1.3  # a straggler takes at least this many times the median
-FEWEST_SEEDS = 3  # with two trials, either may be the slow one
+FEWEST_ALIKE = 3  # with two trials, either may be the slow one
 
 
 def slow_timings(records: Sequence[TrialRecord]) -> dict[str, float]:
@@ -190,7 +190,7 @@ def slow_timings(records: Sequence[TrialRecord]) -> dict[str, float]:
         if (rate := metric_value(record.metrics, "samples_per_s")) and not record.timed_with:
             rates.setdefault(same_steps(record), []).append(rate)
     # A median of two would call either of them slow.
-    medians = {steps: median(alike) for steps, alike in rates.items() if len(alike) >= FEWEST_SEEDS}
+    medians = {steps: median(alike) for steps, alike in rates.items() if len(alike) >= FEWEST_ALIKE}
     times = {}
     for record in ok:
         rate, usual = metric_value(record.metrics, "samples_per_s"), medians.get(same_steps(record))

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.run.leftover_processes import descendants
+from orchestrator.run.leftover_processes import with_descendants
 from tests.drivers.place import SMALL, Place, Started
 
 FOUR = ("sweep=traced", *SMALL)
@@ -25,7 +25,7 @@ class BackgroundWork:
 
     def look(self) -> None:
         if self._driver:
-            self._seen |= descendants({self._driver, *self._seen}) - {self._driver}
+            self._seen |= with_descendants({self._driver, *self._seen}) - {self._driver}
 
     def names(self) -> list[str]:
         """Return the programs that they run."""
@@ -38,7 +38,7 @@ class BackgroundWork:
 
     def gone_after_s(self, at_most_s: float = 10.0) -> float:
         began = time.monotonic()
-        while left := descendants(self._seen) & self._seen:
+        while left := with_descendants(self._seen) & self._seen:
             assert time.monotonic() - began < at_most_s, left
             time.sleep(0.02)
         return time.monotonic() - began

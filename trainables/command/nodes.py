@@ -29,7 +29,7 @@ class NodeEnd:
     remarks: Sequence[str] = ()
 
 
-class Nodes:
+class NodeGroup:
     """The nodes of a trial, as one of them sees the others. A trial on one node exchanges nothing."""
 
     def __init__(self, context: Context, adapter: Adapter) -> None:

@@ -22,7 +22,7 @@ from trainables.command.failure import FailureCause
 from trainables.command.invocation import WORK, command_of, file_of, values_of
 from trainables.command.log_files import MetricsFile, logs_in, rows_of
 from trainables.command.metrics import SPEEDS, CommandMetrics
-from trainables.command.nodes import NodeEnd, Nodes
+from trainables.command.nodes import NodeEnd, NodeGroup
 from trainables.command.process import CommandListener
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import LENGTHS, CommandSettings, fill
@@ -39,7 +39,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         trial_dir = (context.trial_dir or Path(scratch)).absolute()
         hook = file_of(trial_dir, FOLDER, context.rank)
-        nodes = Nodes(context, Adapter(hook, is_on=settings.adapter == "auto"))
+        nodes = NodeGroup(context, Adapter(hook, is_on=settings.adapter == "auto"))
         work = trial_dir / WORK
         if work.is_dir() and not settings.keep_work:
             # Files of an earlier attempt would change this one. Nodes that share the folder remove them at once.
@@ -60,7 +60,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
 class _Run(CommandListener):
     """One run of the command on this node, whose output becomes the trial's metrics and rows."""
 
-    def __init__(self, settings: CommandSettings, config: Mapping[str, Any], nodes: Nodes, trial_dir: Path) -> None:
+    def __init__(self, settings: CommandSettings, config: Mapping[str, Any], nodes: NodeGroup, trial_dir: Path) -> None:
         self._settings, self._nodes = settings, nodes
         self._context, self._adapter = nodes.context, nodes.adapter
         context = nodes.context

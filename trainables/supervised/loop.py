@@ -27,7 +27,7 @@ ROUNDING = 1e-6  # the rounding error, in steps, that a sum of many parts of ste
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class TrainingLength:
     """The length of a training: a number of samples, or of seconds; exactly one of them is set.
 
     The training ends with the step that completes the samples, so that it trains less than a batch more.
@@ -45,7 +45,7 @@ class Budget:
         global_batch_size: int,
         sequence_length: int | None = None,
         end_tokens: int | None = None,
-    ) -> Budget:
+    ) -> TrainingLength:
         """Return the budget of the config's `budget` section, at least one sample. Raises ValueError.
 
         The training of a language model ends after `end_tokens`, also if the budget and with it the schedule are
@@ -58,13 +58,15 @@ class Budget:
         if not amount > 0:
             raise ValueError(f"budget.{kind}={amount} is not above 0")
         if kind == "seconds":
-            return Budget(seconds=float(amount))
+            return TrainingLength(seconds=float(amount))
         if kind == "tokens" and sequence_length is None:
             raise ValueError(f"budget.tokens={amount} is a length for language models; images count as samples")
         # A sample of a language model is a sequence.
         tokens = sequence_length or 1
         samples = {"epochs": epoch_samples, "samples": 1, "tokens": 1 / tokens, "steps": global_batch_size}[kind]
-        return Budget(samples=max(1.0, amount * samples), end=math.inf if end_tokens is None else end_tokens / tokens)
+        return TrainingLength(
+            samples=max(1.0, amount * samples), end=math.inf if end_tokens is None else end_tokens / tokens
+        )
 
     def room(self, position: float, train_s: float, *, step_samples: int) -> int:
         """Return how many steps may be taken before the next call, after `position` samples in `train_s`; 0 at the end.
@@ -85,7 +87,7 @@ class Budget:
         samples_left = left_s * position / train_s
         return max(1, math.floor(samples_left / step_samples / 2))
 
-    def length(self, position: float, train_s: float) -> float:
+    def in_samples(self, position: float, train_s: float) -> float:
         """Return the whole length in samples; of seconds it is predicted from the speed, and infinite at the start."""
         if self.samples is not None:
             return self.samples
@@ -122,7 +124,7 @@ class Progress:
 class TrainingPlan:
     """Length, learning rates and batch sizes of a training, as functions of the progress that all ranks share."""
 
-    budget: Budget
+    length: TrainingLength
     lr: LearningRate
     schedule: Schedule
     growth: Growth = Growth()
@@ -131,13 +133,13 @@ class TrainingPlan:
 
     @staticmethod
     def of(config: Mapping[str, Any], lr: LearningRate, feed: Feed, *, end_tokens: int | None = None) -> TrainingPlan:
-        """Return the plan of the sections `budget` and `schedule`; see `Budget.of`. Raises ValueError."""
+        """Return the plan of the sections `budget` and `schedule`; see `TrainingLength.of`. Raises ValueError."""
         batch_size = feed.batch.global_batch_size
         growth = Growth.of(config["schedule"])
         if message := growth.why_not(config["budget"]):
             raise ValueError(message)
         return TrainingPlan(
-            budget=Budget.of(
+            length=TrainingLength.of(
                 config["budget"],
                 epoch_samples=feed.epoch_samples,
                 global_batch_size=batch_size,
@@ -153,8 +155,8 @@ class TrainingPlan:
 
     def room(self, at: Progress) -> int:
         """Return how many steps may be taken before the next call; 0 at the end."""
-        room = self.budget.room(at.position, at.train_s, step_samples=self.step_samples(at))
-        length = self.budget.length(at.position, at.train_s)
+        room = self.length.room(at.position, at.train_s, step_samples=self.step_samples(at))
+        length = self.length.in_samples(at.position, at.train_s)
         for milestone in self.growth.milestones:
             if room and math.isfinite(length) and at.position < milestone * length:
                 # Never past a milestone in one go: the batch changes exactly there.
@@ -172,7 +174,7 @@ class TrainingPlan:
 
     def rate(self, at: Progress) -> float:
         """Return the learning rate of the next step."""
-        length = self.budget.length(at.position, at.train_s)
+        length = self.length.in_samples(at.position, at.train_s)
         # Steps for timing follow after the end, at the last rate of the schedule.
         position = min(at.position, length)
         rate = self.lr.at(position, self.epoch_samples) * self.schedule(position, length)
@@ -183,7 +185,7 @@ class TrainingPlan:
         return self.growth.times(self._share(at), self.batch_size)
 
     def _share(self, at: Progress) -> float:
-        length = self.budget.length(at.position, at.train_s)
+        length = self.length.in_samples(at.position, at.train_s)
         return min(1.0, at.position / length) if length else 1.0
 
 

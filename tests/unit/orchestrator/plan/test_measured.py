@@ -68,7 +68,7 @@ def test_trials_in_processes_of_others_do_not_shorten_the_start_of_more_gpus() -
 def test_nodes_that_were_not_measured_add_their_exchange() -> None:
     """Two nodes: 2 · 1/2 · 4 GB / 10 GB/s."""
     measured = Measured.of(JOURNAL)
-    alone, two = (measured.of_line(spec(8), Network(nodes=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
+    alone, two = (measured.of_line(spec(8), Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
     assert alone is not None and two is not None and alone.step_s is not None and two.step_s is not None
     assert two.step_s.value - alone.step_s.value == pytest.approx(0.4)
     assert (two.step_s.lo, two.step_s.hi) == pytest.approx((alone.step_s.lo, alone.step_s.hi + 0.8))
@@ -85,13 +85,13 @@ def test_nodes_that_were_not_measured_add_their_exchange() -> None:
 def test_rates_over_nodes_include_their_exchange(axes: dict[str, Any], fields: dict[str, Any]) -> None:
     measured = Measured.of([replace(record, axes=record.axes | axes, **fields) for record in JOURNAL])
     trial = replace(spec(8), axes=spec(8).axes | axes)
-    alone, two = (measured.of_line(trial, Network(nodes=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
+    alone, two = (measured.of_line(trial, Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
     assert alone is not None and alone.step_s is not None and alone == two
 
 
 def test_an_exchange_of_unknown_size_is_told() -> None:
     measured = Measured.of([replace(record, metrics={**record.metrics, "n_params": None}) for record in JOURNAL])
-    alone, two = (measured.of_line(spec(8), Network(nodes=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
+    alone, two = (measured.of_line(spec(8), Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
     assert alone is not None and two is not None and alone.step_s == two.step_s
     assert (alone.why, bool(two.why)) == ("", True)
 
@@ -198,7 +198,7 @@ def test_a_trial_without_a_rate_has_no_forecast_of_it(samples_per_s: Any) -> Non
 def test_the_nodes_of_a_trial(gang: Gang, gpus_per_node: int | None, nodes: int) -> None:
     own = request().settings
     own = replace(own, cluster=replace(own.cluster, gpus_per_node=gpus_per_node))
-    assert Forecasts(nodes=NODES, settings=own)._network(replace(spec(16), gang=gang)).nodes == nodes
+    assert Forecasts(nodes=NODES, settings=own)._network(replace(spec(16), gang=gang)).node_count == nodes
 
 
 def test_cells_that_follow_from_the_journal_need_no_gpu(tmp_path: Path) -> None:

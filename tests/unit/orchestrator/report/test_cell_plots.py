@@ -24,7 +24,7 @@ def sweep() -> tuple[pd.DataFrame, list[dict]]:
 
 
 def test_front_cells_are_beaten_by_no_cell(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
-    timed = [row for row in sweep[1] if row["timing"] and row["deciding_s"] == row["deciding_s"]]
+    timed = [row for row in sweep[1] if row["timing_valid"] and row["deciding_s"] == row["deciding_s"]]
     for row in timed:
         beaten = any(
             other["deciding_s"] <= row["deciding_s"]

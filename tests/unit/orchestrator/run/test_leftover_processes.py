@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.run.leftover_processes import Watcher, descendants, left_over, marked
+from orchestrator.run.leftover_processes import Watcher, left_over, marked, with_descendants
 
 DRIVER = """
 import os, subprocess, sys, time
@@ -40,7 +40,7 @@ def test_killed_driver_leaves_no_process(tmp_path: Path) -> None:
         driver.stdin.write("\n")
         driver.stdin.flush()
         assert driver.wait() == -9
-    while descendants(ours):
+    while with_descendants(ours):
         assert time.monotonic() < deadline
     assert left_over(tmp_path) == []
 

@@ -17,7 +17,7 @@ from tests.unit.trainables.ranks import Processes
 from trainables.command.failure import CommandError
 from trainables.command.training import train
 from trainables.context import Context, DivergedError, TrialTimeoutError
-from trainables.supervised.loop import Budget
+from trainables.supervised.loop import TrainingLength
 
 PYTHON = [sys.executable, "-S"]  # without site-packages: it starts in a few hundredths of a second
 
@@ -105,7 +105,7 @@ def test_samples_and_steps_imply_each_other(tmp_path: Path, budget: dict[str, An
     run(tmp_path, [*PYTHON, "train.py", "{samples}", "{steps}"], budget=budget)
     assert (tmp_path / "trial/stdout.log").read_text().split() == words
     asked = {"epochs": None, "samples": None, "steps": None} | budget
-    of_loop = Budget.of(asked, epoch_samples=64, global_batch_size=64)
+    of_loop = TrainingLength.of(asked, epoch_samples=64, global_batch_size=64)
     assert of_loop.room(0, 0.0, step_samples=64) == int(words[1])
 
 

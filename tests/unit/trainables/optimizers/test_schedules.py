@@ -9,7 +9,7 @@ from sweeps.lr_rule import LearningRate
 from sweeps.trial import Batch
 from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
 from trainables.optimizers.schedules import Growth, resolve
-from trainables.supervised.loop import Budget, Progress, TrainingPlan
+from trainables.supervised.loop import Progress, TrainingLength, TrainingPlan
 
 STEP = {"name": "step", "milestones": [0.5, 0.8], "gamma": 0.1}
 COSINE = {"name": "cosine", "final": 0.1}
@@ -122,8 +122,8 @@ LINEAR = LearningRate(rule="linear", value=0.8, warmup_from=0.1, warmup_epochs=2
     ],
 )
 def test_warm_up_is_linear_in_samples(lr: LearningRate, schedule: dict[str, Any], position: float, rate: float) -> None:
-    budget = Budget(samples=10_000)
-    plan = TrainingPlan(budget=budget, lr=lr, schedule=resolve(schedule), batch_size=10, epoch_samples=500)
+    budget = TrainingLength(samples=10_000)
+    plan = TrainingPlan(length=budget, lr=lr, schedule=resolve(schedule), batch_size=10, epoch_samples=500)
     assert plan.rate(Progress(position=position)) == pytest.approx(rate)
 
 
@@ -165,9 +165,9 @@ def test_growth_is_in_shares_or_passes(through: str, shares: tuple[int, ...], pa
     assert grown == Batch(global_batch_size=160, grad_accum_steps=passes, shares=shares)
 
 
-def course(budget: Budget, milestones: tuple[float, ...], most: int | None = None) -> TrainingPlan:
+def course(budget: TrainingLength, milestones: tuple[float, ...], most: int | None = None) -> TrainingPlan:
     return TrainingPlan(
-        budget=budget,
+        length=budget,
         lr=LearningRate(value=0.1, warmup_from=0.1),
         schedule=lambda position, length: 1.0,
         growth=Growth(milestones=milestones, factor=4, most=most),
@@ -177,7 +177,7 @@ def course(budget: Budget, milestones: tuple[float, ...], most: int | None = Non
 
 
 def test_steps_end_at_milestones_and_with_the_budget() -> None:
-    plan, at, taken = course(Budget(samples=50 * 32), (0.5, 0.9)), Progress(), []
+    plan, at, taken = course(TrainingLength(samples=50 * 32), (0.5, 0.9)), Progress(), []
     while True:
         at.times = plan.times(at)
         if not (room := plan.room(at)):
@@ -192,7 +192,11 @@ def test_steps_end_at_milestones_and_with_the_budget() -> None:
 
 @pytest.mark.parametrize(("most", "times", "rate"), [(None, 4, 0.1), (100, 1, 0.025)])
 def test_a_milestone_changes_batch_or_rate(most: int | None, times: int, rate: float) -> None:
-    plan, earlier, later = course(Budget(samples=1600), (0.5,), most), Progress(position=799), Progress(position=800)
+    plan, earlier, later = (
+        course(TrainingLength(samples=1600), (0.5,), most),
+        Progress(position=799),
+        Progress(position=800),
+    )
     assert (plan.times(earlier), plan.rate(earlier)) == (1, 0.1)
     assert (plan.times(later), plan.rate(later)) == (times, pytest.approx(rate))
 

@@ -19,7 +19,7 @@ from trainables.gradient_noise import Pace
 from trainables.optimizers.schedules import Growth
 from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Stopwatch
-from trainables.supervised.loop import LOOK_EVERY_STEPS, Budget, Epoch, Loop, Progress, TrainingPlan
+from trainables.supervised.loop import LOOK_EVERY_STEPS, Epoch, Loop, Progress, TrainingLength, TrainingPlan
 from trainables.supervised.replica import Replica
 
 BATCH, STEPS = 8, 5
@@ -85,7 +85,7 @@ def loop(
     **context: Any,
 ) -> Loop:
     plan = TrainingPlan(
-        budget=Budget(samples=steps * BATCH),
+        length=TrainingLength(samples=steps * BATCH),
         lr=LearningRate(value=0.1, warmup_from=0.1),
         schedule=lambda position, length: 1.0,
         growth=growth,
@@ -208,8 +208,8 @@ def test_host_soon_looks_after_each_slow_step() -> None:
     assert slow[0] == LOOK_EVERY_STEPS and slow[-100:] == [1] * 100 and len([steps for steps in slow if steps > 1]) < 15
 
 
-def budget(**config: float | None) -> Budget:
-    return Budget.of(config, epoch_samples=1300, global_batch_size=64, sequence_length=8)
+def budget(**config: float | None) -> TrainingLength:
+    return TrainingLength.of(config, epoch_samples=1300, global_batch_size=64, sequence_length=8)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_every_kind_of_budget_is_a_number_of_samples(
     given = budget(**config)
     assert given.samples == samples
     assert given.room(0, 0.0, step_samples=64) == steps
-    assert (given.room(192, 1.0, step_samples=64), given.length(192, 1.0)) == (max(0, steps - 3), samples)
+    assert (given.room(192, 1.0, step_samples=64), given.in_samples(192, 1.0)) == (max(0, steps - 3), samples)
 
 
 @given(
@@ -244,7 +244,7 @@ def test_training_does_its_budget_within_a_batch(
     epoch_samples: int, share: float, epochs: int, sizes: list[int]
 ) -> None:
     batch_size = max(1, round(share * epoch_samples))
-    length = Budget.of({"epochs": epochs}, epoch_samples=epoch_samples, global_batch_size=batch_size)
+    length = TrainingLength.of({"epochs": epochs}, epoch_samples=epoch_samples, global_batch_size=batch_size)
     position = 0
     while room := length.room(position, 1.0, step_samples=batch_size):
         position += min(room, *sizes, room) * batch_size
@@ -264,7 +264,7 @@ def test_budget_in_seconds_ends_within_a_step(step_s: float, first_s: float, sec
         train_s += room * step_s + (first_s if steps == 0 else 0)
         steps, looks = steps + room, looks + 1
     assert seconds <= train_s <= max(seconds, first_s) + step_s * (1 + 1e-9)
-    assert length.length(64 * steps, train_s) <= 64 * steps
+    assert length.in_samples(64 * steps, train_s) <= 64 * steps
     assert looks <= 2 * math.log2(2 + seconds / step_s) + 2 + (first_s / step_s if first_s else 0)
 
 
@@ -277,10 +277,10 @@ def test_budget_in_seconds_holds_if_steps_slow_down() -> None:
 
 
 def test_length_of_seconds_is_predicted_from_speed() -> None:
-    assert budget(seconds=10).length(0, 0.0) == math.inf
-    assert budget(seconds=10).length(50, 2.0) == 250
+    assert budget(seconds=10).in_samples(0, 0.0) == math.inf
+    assert budget(seconds=10).in_samples(50, 2.0) == 250
 
 
 def test_rounding_of_partial_steps_adds_no_step() -> None:
-    ten = Budget(samples=640)
+    ten = TrainingLength(samples=640)
     assert ten.room(640 - 1e-9, 1.0, step_samples=64) == 0 and ten.room(9.5 * 64, 1.0, step_samples=64) == 1
