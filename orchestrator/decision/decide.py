@@ -162,12 +162,15 @@ def on_front(contenders: Contenders) -> npt.NDArray[np.bool_]:
     return np.asarray(is_candidate & ~beats.any(axis=0))
 
 
-def larger_batches(contenders: Contenders, chosen: int) -> tuple[LargerBatch, ...]:
-    """Return the larger global batches with their chance to keep the margin, NaN where it is not known."""
+def larger_batches(contenders: Contenders, today: int) -> tuple[LargerBatch, ...]:
+    """Return the global batches above that of the cell to run today, with their chance to keep the margin.
+
+    NaN where it is not known.
+    """
     compared, tried = contenders.cells, contenders.tried
     rows = {cell_id: row for row, cell_id in enumerate(compared["cell_id"])}
     p_within = {cell_id: contenders.choice.p_within[row] for cell_id, row in rows.items()}
-    larger = tried[tried["global_batch_size"] > compared["global_batch_size"][chosen]]
+    larger = tried[tried["global_batch_size"] > compared["global_batch_size"][today]]
     # The likeliest cell of each batch, else one that is ok.
     chances = larger["cell_id"].map(p_within).astype("float64").fillna(-1.0)
     ranked = larger.assign(chance=chances, not_ok=larger["status"] != Status.OK.value)
@@ -179,7 +182,7 @@ def larger_batches(contenders: Contenders, chosen: int) -> tuple[LargerBatch, ..
             name=cell_label(cell, contenders.further_axes),
             status=cell["status"],
             p_within_margin=float(p_within.get(cell["cell_id"], math.nan)),
-            gain=gain_over(contenders, chosen, rows.get(cell["cell_id"])),
+            gain=gain_over(contenders, today, rows.get(cell["cell_id"])),
         )
         for cell in ranked.drop_duplicates("global_batch_size").to_dict("records")
     )
@@ -299,6 +302,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
     times_again = contenders.timed_once(chosen) or any(doubt.code == "straggler" for doubt in doubtful)
     sure = contenders.choice.is_sure(contenders.p_best(chosen)) and not doubtful
     when_sure = SPEED_ONLY if baseline is None else CLEAR
+    today = chosen if sure or safe is None else safe
     return replace(
         outcome,
         cell_id=ids[chosen],
@@ -306,7 +310,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
         safe_cell_id=ids.get(safe),
         cheapest_cell_id=ids.get(least_cost),
         best_value_cell_id=ids.get(value),
-        larger_batches=larger_batches(contenders, chosen),
+        larger_batches=larger_batches(contenders, today),
         runner_up=second,
         verdict=when_sure if sure else TIED if contenders.choice.ties_with(chosen).any() else UNDECIDED,
         rivals=tuple(cell for row in others for cell in cells_discussed if cell.cell_id == ids[row]),

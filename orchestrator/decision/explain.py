@@ -55,20 +55,19 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     of_gpus, of_batch = (float(factor[row]) for factor in factors_of_speedup(contenders))
     # Where one number of GPUs was tried, or only the learning rate differs, there is nothing to divide.
     is_divided = contenders.tried["gpus"].nunique() > 1 and (of_gpus, of_batch) != (1.0, 1.0)
+    # The sentence has the learning rate, which tells the multiplier.
+    axes = [axis for axis in contenders.further_axes if axis != "lr_multiplier"]
     # A baseline with the same further axes needs only what all names have.
-    is_alike = other is not None and named(contenders.rows[other], contenders.further_axes) == named(
-        cell, contenders.further_axes
-    )
+    is_alike = other is not None and named(contenders.rows[other], axes) == named(cell, axes)
     first = contenders.remark(
         "fastest" if baseline is None else "use",
         cell={key: cell[key] for key in ("gpus", "device", "device_batch_size", "lr", "lr_rule")},
-        name=contenders.names[row],
+        name=cell_label(cell, axes),
         unit=contenders.measure.unit,
         objective=contenders.objectives[row],
-        baseline=None if other is None else cell_label(contenders.rows[other]) if is_alike else contenders.names[other],
+        baseline=None if other is None else cell_label(contenders.rows[other], [] if is_alike else axes),
         of_baseline=None if other is None else contenders.objectives[other],
         gain=gain_over(contenders, other, row),
-        difference=math.nan if other is None else float(contenders.choice.score_difference.point[row]),
         of_gpus=of_gpus if is_divided else math.nan,
         of_batch=of_batch if is_divided else math.nan,
         has_more_axes=bool(set(contenders.terms.axes) - set(STANDARD_AXES)),
@@ -397,6 +396,8 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
 
 def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     """Return the first cell, of the baseline and the best with the fewest GPUs, that ended earlier in all seeds."""
+    if contenders.terms.report.objective != "time":
+        return
     ok = contenders.trials[contenders.trials["status"] == Status.OK.value]
     ended_s = by_seed(contenders.cells["cell_id"], ok, "total_s")
     for other in dict.fromkeys([contenders.baseline, best_with_fewest(contenders)]):

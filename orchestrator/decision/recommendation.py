@@ -60,7 +60,7 @@ class MoreSeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class LargerBatch:
-    """A global batch larger than the chosen cell's, by the cell with this batch that is likeliest within the margin.
+    """A global batch larger than that of the cell to run today, by its cell that is likeliest within the margin.
 
     Where no cell with this batch can be compared, by the first one tried.
     """
@@ -71,7 +71,7 @@ class LargerBatch:
     status: str
     p_within_margin: float
     gain: Figure
-    """The objective of the chosen cell over that of this one: 2 is half the time."""
+    """The objective of the cell to run today over that of this one: 2 is half the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +230,9 @@ class Recommendation:
     """The best cell that is within the margin with probability SAFE, if that is another one than the chosen cell, which
     need only be more likely than not; None if chance is unknown."""
     larger_batches: tuple[LargerBatch, ...] = ()
-    """From the next larger global batch to the largest one; empty if accuracies are not compared."""
+    """From the next larger global batch to the largest one; empty if accuracies are not compared.
+
+    Until a choice that may lose accuracy is clear, the safe cell runs today."""
     cheapest_cell_id: str | None = None
     """The cell that costs the least of those whose accuracy surely holds, if it costs less than the chosen one by more
     than `choice.TIE`."""

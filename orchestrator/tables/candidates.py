@@ -46,6 +46,9 @@ Several cells may be near the best, so that a line may add up to more than 100%.
 USE, RUN_TODAY, MAY_BECOME, BEST_SO_FAR, SAFER = "use", "run today", "may become", "best so far", "safer"
 """What to do with a cell. A choice whose accuracy may be lost may become the one to use; the safe one runs today."""
 
+OF_RATE = "lr_multiplier"
+"""The axis that names leave out beside the learning rate."""
+
 _MOST_OF_AXIS = 24
 """The most characters of a further axis and its values in a line; a longer axis stays in the names."""
 
@@ -218,7 +221,7 @@ def _of_axes(cells: Sequence[Cell]) -> tuple[list[Line], list[str]]:
         if max(map(len, [title, *texts])) > _MOST_OF_AXIS:
             others.append(axis)
             continue
-        rank = 6 if axis == "lr_multiplier" and has_rates else 0
+        rank = 6 if axis == OF_RATE and has_rates else 0
         lines.append(Line(name=f"axis:{axis}", title=title, texts=texts, rank=rank))
     return lines, others
 
@@ -229,6 +232,21 @@ def equal_rivals(recommendation: Recommendation) -> list[Cell]:
     tie = recommendation.verdict == TIED
     eligible = [rival for rival in recommendation.rivals if rival.eligible]
     return [rival for rival in eligible if rival.p_best > recommendation.p_best or (tie and rival.tied)]
+
+
+def by_rate(cells: Sequence[Cell]) -> str:
+    """Return the cells' names, with rates instead of multipliers: `8×64 sqrt, LR 0.1, 0.4; 8×64 none, LR 0.2`."""
+    rates: dict[str, list[str]] = {}
+    for cell in cells:
+        has_rate = OF_RATE in cell.further and isinstance(cell.values["lr"], float | int)
+        known = rates.setdefault(without_rate(cell) if has_rate else cell.name, [])
+        known += [f"{cell.values['lr']:.3g}"] * has_rate
+    return "; ".join(f"{name}, LR {', '.join(known)}" if known else name for name, known in rates.items())
+
+
+def without_rate(cell: Cell) -> str:
+    """Return a cell's name without the multiplier of its learning rate."""
+    return cell_label({**cell.values, **cell.further}, [axis for axis in cell.further if axis != OF_RATE])
 
 
 def _lines(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Line]:
@@ -246,11 +264,10 @@ def _lines(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Li
         rank=4,
     )
     if not recommendation.on_cpu:
-        yield _amount("cost", "cost", recommendation, cells, rank=1)
-        if any(cell.value("total_cost") > (1 + MATERIAL) * cell.value("cost") for cell in cells):
-            yield _amount("total_cost", "with start-up", recommendation, cells, rank=3)
+        yield _amount("cost", recommendation, cells)
     if recommendation.terms.report.objective == "energy":
-        yield _amount("energy", "energy", recommendation, cells, rank=1)
+        yield _amount("energy", recommendation, cells)
+    yield from _with_start_up(recommendation, cells)
 
 
 def _time(recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
@@ -262,7 +279,7 @@ def _time(recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
         name="time",
         title=f"{'time' if time == 'time' else 'with start-up'} [{unit.name}]",
         texts=[unit.number(figure.value) for figure in figures],
-        rank=2,
+        rank=3,
         hints=[
             f"{'' if math.isnan(figure.lo) else f'95% interval: {unit.number(figure.lo)}–{unit.number(figure.hi)}; '}"
             f"valid timings: {cell.n_timed} of {cell.n_ok}"
@@ -271,12 +288,36 @@ def _time(recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
     )
 
 
-def _amount(figure: str, title: str, recommendation: Recommendation, cells: Sequence[Cell], rank: int) -> Line:
-    unit = _unit(figure.removeprefix("total_"), recommendation)
+def _amount(figure: str, recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
+    unit = _unit(figure, recommendation)
     texts = [unit.number(cell.value(figure)) for cell in cells]
-    # The line below that of the cost has its unit.
-    is_total = figure.startswith("total_")
-    return Line(name=figure, title=title if is_total else f"{title} [{unit.name}]", texts=texts, rank=rank)
+    return Line(name=figure, title=f"{figure} [{unit.name}]", texts=texts, rank=1)
+
+
+def _with_start_up(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Line]:
+    """Yield the speed-ups and costs that include start-up, if it changes one of them by more than MATERIAL."""
+    # If total times decide, the speed-ups have the start-up already.
+    is_by_training = recommendation.deciding_time == "time"
+    if not any(cell.value("total_time") > (1 + MATERIAL) * cell.value("time") for cell in cells):
+        return
+    speeds = [_ratio(_speed(recommendation, cell, "total_time")) if is_by_training else "" for cell in cells]
+    unit = _unit("cost", recommendation)
+    costs = ["" if recommendation.on_cpu else unit.number(cell.value("total_cost")) for cell in cells]
+    texts = [", ".join(filter(None, pair)) for pair in zip(speeds, costs, strict=True)]
+    yield Line(name="with_start_up", title="with start-up", texts=texts, rank=2)
+
+
+def _speed(recommendation: Recommendation, cell: Cell, time: str) -> float:
+    """Return a cell's speed-up over the baseline by this time; NaN unless both have a valid timing."""
+    is_timed = recommendation.baseline is not None and recommendation.baseline.timing_valid is not False
+    return quotient(recommendation.baseline, cell, time) if is_timed and cell.timing_valid is not False else math.nan
+
+
+def quotient(above: Cell | None, below: Cell | None, figure: str) -> float:
+    """Return the ratio of a figure of two cells; NaN if it is not known."""
+    if above is None or below is None or not below.value(figure):
+        return math.nan
+    return above.value(figure) / below.value(figure)
 
 
 def _unit(figure: str, recommendation: Recommendation) -> Unit:
@@ -287,10 +328,8 @@ def _unit(figure: str, recommendation: Recommendation) -> Unit:
 
 def _speeds(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Line]:
     """Yield the speed-up over the baseline, and its factors if both the GPUs and the batch have one."""
-    time, baseline = recommendation.deciding_time, recommendation.baseline
-    # By the time that decides, so that all forms agree with the sentence; NaN unless both have a valid timing.
-    of_baseline = math.nan if baseline is None or baseline.timing_valid is False else baseline.value(time)
-    speeds = [math.nan if cell.timing_valid is False else of_baseline / cell.value(time) for cell in cells]
+    # By the time that decides, so that all forms agree with the sentence.
+    speeds = [_speed(recommendation, cell, recommendation.deciding_time) for cell in cells]
     most = max((speed for speed in speeds if not math.isnan(speed)), default=math.nan)
     by_time = recommendation.terms.report.objective == "time"
     # By another objective, this figure is that of the energy or the cost.
@@ -300,18 +339,28 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[L
         Figure(value=speed / most, lo=end.lo / most, hi=end.hi / most, unit="1")
         for speed, end in zip(speeds, ends, strict=True)
     ]
-    yield Line(name="speedup", title="speed-up", texts=[_ratio(speed) for speed in speeds], bars=bars)
+    # Where two cells are to be run, the headline has no figures.
+    texts = [
+        numbers.with_interval(speed, end.lo, end.hi, numbers.times, "×")
+        if calls(recommendation).get(cell.cell_id) == MAY_BECOME
+        else _ratio(speed)
+        for speed, end, cell in zip(speeds, ends, cells, strict=True)
+    ]
+    yield Line(name="speedup", title="speed-up", texts=texts, bars=bars)
     factors = [(cell.value("speedup_of_gpus"), cell.value("speedup_of_batch")) for cell in cells]
     if all({*map(_ratio, factor)} - {"", _ratio(1.0)} for factor in zip(*factors, strict=True)):
         # If no other axis varies, what more GPUs do not explain of a speed-up is the batch's.
         rest = "the rest" if set(cells[0].axes) - set(STANDARD_AXES) else "batch"
         texts = ["" if math.isnan(gpus) else f"{numbers.times(gpus)} × {numbers.times(of)}" for gpus, of in factors]
         title = f"= {gpu_word(on_cpu=recommendation.on_cpu)} × {rest}"
-        yield Line(name="factors", title=title, texts=texts, rank=5)
+        # If the choice has one factor alone, the headline says so.
+        of_choice = [factor for cell, factor in zip(cells, factors, strict=True) if cell == recommendation.chosen]
+        has_both = bool(of_choice) and _ratio(1.0) not in map(_ratio, of_choice[0])
+        yield Line(name="factors", title=title, texts=texts, rank=1 if has_both and by_time else 5)
 
 
 def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Line]:
-    """Yield the metric of choice, its difference from the baseline's, and the probability that it keeps the margin."""
+    """Yield the metric of choice; the probability that it keeps the margin, and its difference from the baseline's."""
     metric, margin = recommendation.terms.metric, recommendation.terms.report.margin
     values = [cell.value(metric.name) for cell in cells]
     # With decimals alone, a small loss would be 0.
@@ -320,40 +369,41 @@ def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[L
     yield Line(name="metric", title=metric.short_label, texts=texts, rank=5)
     if recommendation.baseline is None:
         return
-    figures = [cell.figures.get(f"{metric.name}_difference") for cell in cells]
-    differences = [figure for figure in figures if figure is not None]
-    if len(differences) == len(cells):
-        # The better end of a bar is on the right, whichever direction of the metric is better.
-        ends = [sorted((metric.sign * figure.lo, metric.sign * figure.hi)) for figure in differences]
-        places = [
-            [_place(end, margin) for end in (metric.sign * figure.value, lo, hi)]
-            for figure, (lo, hi) in zip(differences, ends, strict=True)
-        ]
-        is_baseline = [cell.cell_id == recommendation.baseline_cell_id for cell in cells]
-        texts = [
-            "-" if skip else _difference(cell, figure.value, margin, metric)
-            for cell, figure, skip in zip(cells, differences, is_baseline, strict=True)
-        ]
-        yield Line(
-            name="difference",
-            title=f"{metric.word} change",
-            note=f"{'-' if metric.higher_is_better else '+'}{margin:g} allowed",
-            texts=texts,
-            rank=4,
-            bars=[Figure(value=value, lo=lo, hi=hi, unit="1") for value, lo, hi in places],
-        )
-    chances = [_chance(cell.p_within_margin) for cell in cells]
-    yield Line(name="p_within", title=f"{metric.word} holds", note=f"within {margin:g}", texts=chances)
+    unknown = Figure(value=math.nan, unit="1")
+    changes = [cell.figures.get(f"{metric.name}_difference", unknown) for cell in cells]
+    # The better end of a bar is on the right, whichever direction of the metric is better.
+    ends = [sorted((metric.sign * figure.lo, metric.sign * figure.hi)) for figure in changes]
+    places = [
+        [_place(end, margin) for end in (metric.sign * figure.value, lo, hi)]
+        for figure, (lo, hi) in zip(changes, ends, strict=True)
+    ]
+    is_baseline = [cell.cell_id == recommendation.baseline_cell_id for cell in cells]
+    texts = [
+        probability(cell.p_within_margin, short=True)
+        + ("" if skip else _difference(cell, figure.value, margin, metric))
+        for cell, figure, skip in zip(cells, changes, is_baseline, strict=True)
+    ]
+    yield Line(
+        name="p_within",
+        title=f"{metric.word} holds",
+        note=f"{'-' if metric.higher_is_better else '+'}{margin:g} allowed",
+        texts=texts,
+        bars=[Figure(value=value, lo=lo, hi=hi, unit="1") for value, lo, hi in places],
+    )
 
 
 def _difference(cell: Cell, value: float, margin: float, metric: Metric) -> str:
-    """Return `-0.006`, with the likely value that the probability is of, where the margin is between the two."""
+    """Return ` (-0.006)`, with the likely value that the probability is of, where the margin is between the two."""
     if math.isnan(value):
         return ""
     pooled, p_within = cell.value(f"{metric.name}_difference_pooled"), cell.p_within_margin
     is_odd = not math.isnan(p_within) and (margins.excess(-metric.sign * value, margin) <= 0) != (p_within >= 0.5)
-    form = f"+.{_decimals(margin)}f"
-    return f"{value:{form}} (likely {pooled:{form}})" if is_odd else f"{value:{form}}"
+    return f" ({signed(value, margin)}{f', likely {signed(pooled, margin)}' if is_odd else ''})"
+
+
+def signed(difference: float, margin: float) -> str:
+    """Return `-0.006`, with as many decimals as the margin needs; empty for NaN."""
+    return "" if math.isnan(difference) else f"{difference:+.{_decimals(margin)}f}"
 
 
 def _decimals(margin: float) -> int:

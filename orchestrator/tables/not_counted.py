@@ -5,6 +5,7 @@ The terminal and the report show the same lines.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pandas as pd
@@ -12,10 +13,12 @@ import pandas as pd
 from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.eligibility import without_result
 from orchestrator.decision.recommendation import NO_OBJECTIVE, Cell
+from orchestrator.tables.candidates import by_rate
 from orchestrator.tables.sentences import filled
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.rows import cell_label, not_ok_by_status
+from sweeps.gpus import gpu_named
 from sweeps.status import Status
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 
@@ -43,8 +46,9 @@ def not_counted(end: SweepEnd) -> str:
         "has_answer": recommendation.chosen is not None,
         "choice": recommendation.chosen.name if recommendation.chosen else "",
         "has_size_of_oom": recommendation.chosen is not None and _has_size_of_oom(recommendation.chosen, out_of_memory),
+        **_memory(cells[cells["cell_id"] == recommendation.cell_id]),
         "touched": [
-            {"name": cell.name, "timed": cell.n_timed, "n": int(n_seeds[cell.cell_id])}
+            {"name": by_rate([cell]), "timed": cell.n_timed, "n": int(n_seeds[cell.cell_id])}
             for cell in cells_of_answer
             if cell.n_timed < n_seeds[cell.cell_id]
         ],
@@ -64,6 +68,12 @@ def _has_size_of_oom(cell: Cell, out_of_memory: pd.DataFrame) -> bool:
     """Return whether a cell with the same GPUs and batch ran out of memory: this one may be close to it."""
     size = [cell.values[column] for column in _SIZE]
     return bool((out_of_memory[list(_SIZE)] == size).all(axis=1).any())
+
+
+def _memory(chosen: pd.DataFrame) -> dict[str, float]:
+    """Return the peak memory of the chosen cell's fullest GPU and the memory of that GPU; NaN if unknown."""
+    gpu = gpu_named(str(chosen["device"].max()))
+    return {"peak_gb": float(chosen["peak_memory_gb"].max()), "whole_gb": gpu.memory_gb if gpu else math.nan}
 
 
 def _has_objective(end: SweepEnd) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
 
-from orchestrator.decision.choice import LOSS_QUANTILE, TIE
+from orchestrator.decision.choice import LOSS_QUANTILE, SAFE, TIE
 from orchestrator.decision.recommendation import (
     CLEAR,
     NO_OBJECTIVE,
@@ -25,8 +25,8 @@ from orchestrator.decision.recommendation import (
     Recommendation,
 )
 from orchestrator.store.files import finite
-from orchestrator.tables.answers import answers, by_batch, ratio_with_start_up
-from orchestrator.tables.candidates import MATERIAL, RUN_TODAY, Candidates, calls, equal_rivals
+from orchestrator.tables.answers import answers, by_batch
+from orchestrator.tables.candidates import RUN_TODAY, Candidates, by_rate, calls, equal_rivals, signed, without_rate
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.numbers import counted, suited
@@ -41,6 +41,9 @@ _NOT_CLEAR = "Not CLEAR"
 
 RUNNER_UP = "Runner-up"
 """The label of how the next eligible cell compares."""
+
+TIE_LABEL = "Tied"
+"""The same in a tie, followed by the other cells that tie."""
 
 Labelled = Sequence[tuple[str, str]]
 """Facts as (label, text)."""
@@ -57,10 +60,8 @@ class RecommendationText:
     """The recommendation in one sentence."""
     details: Sequence[str]
     """Sentences that belong to the lead."""
-    picked: str
-    """Why the choice was picked among rivals that are as likely to be the best; empty without any."""
     answers: Labelled
-    """Whether more GPUs are worth it, whether larger batches are safe, and the runner-up."""
+    """Whether more GPUs are worth it, whether larger batches are safe, and the runner-up or the tied cells."""
     facts: Labelled
     """What the choice holds for, and why it is provisional."""
     next: str
@@ -77,7 +78,7 @@ class RecommendationText:
     def sentence(self) -> str:
         """The lead, the details and the caveats."""
         caveats = [f"{label}: {text}." for label, text in self.facts if label == _NOT_CLEAR]
-        return " ".join(filter(None, [self.lead, *self.details, self.picked, *caveats]))
+        return " ".join(filter(None, [self.lead, *self.details, *caveats]))
 
 
 def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> str:
@@ -110,19 +111,16 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
 def in_sentences(recommendation: Recommendation) -> RecommendationText:
     """Return the recommendation in plain sentences."""
     no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
-    picked = _picked(recommendation)
     caveats = [sentence(remark) for remark in recommendation.caveats]
     lead_values = {
         "call": calls(recommendation).get(recommendation.cell_id),
         "safe": _run_today(recommendation),
-        "with_start_up": _with_start_up(recommendation),
+        "holds": recommendation.p_within_margin >= SAFE or recommendation.verdict == CLEAR,
     }
     lead, *details = [
         filled(remark.code, {**remark.values, **lead_values})
         for remark in (recommendation.headline, *recommendation.details)
     ]
-    # A sentence on rivals that may be the best has told of the runner-up.
-    runner_up = sentence(recommendation.runner_up) if not picked else ""
     facts = []
     if recommendation.tokens:
         length = f"trainings of about {recommendation.tokens:,.0f} tokens; longer ones allow larger batches"
@@ -135,8 +133,7 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         verdict=recommendation.verdict.upper(),
         lead=lead,
         details=details,
-        picked=picked,
-        answers=[*answers(recommendation), *([(RUNNER_UP, runner_up)] if runner_up else ())],
+        answers=[*answers(recommendation), *_runner_up(recommendation)],
         facts=facts,
         next="" if recommendation.commands else _next(recommendation),
         caveats=caveats,
@@ -146,21 +143,6 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     )
 
 
-def _with_start_up(recommendation: Recommendation) -> float:
-    """Return the headline's figure with start-up; NaN if start-up changes it little."""
-    chosen, baseline = recommendation.chosen, recommendation.baseline
-    figure = recommendation.terms.report.objective
-    if chosen is None or figure not in ("time", "cost"):
-        return math.nan
-    if baseline is not None and baseline != chosen:
-        # A speed-up, or the part of the baseline's cost.
-        above, below = (baseline, chosen) if figure == "time" else (chosen, baseline)
-        return ratio_with_start_up(recommendation, figure, above, below)
-    whole = chosen.value(f"total_{figure}")
-    is_material = whole > (1 + MATERIAL) * chosen.value(figure) and recommendation.deciding_time == "time"
-    return whole if is_material else math.nan
-
-
 def _run_today(recommendation: Recommendation) -> dict[str, Any] | None:
     """Return the cell to run while the choice may lose accuracy; None without one."""
     safe = recommendation.cell(recommendation.safe_cell_id)
@@ -168,22 +150,27 @@ def _run_today(recommendation: Recommendation) -> dict[str, Any] | None:
         return None
     device = "cpu" if recommendation.on_cpu else ""
     return {
-        "name": safe.name,
+        "name": without_rate(safe),
         "cell": {**safe.values, "device": device},
-        "gain": safe.figures.get("speedup"),
         "is_baseline": safe == recommendation.baseline,
     }
 
 
-def _picked(recommendation: Recommendation) -> str:
-    """Return why the choice was picked among eligible rivals that are as likely to be the best, or more likely."""
-    # A rival without a reason is not in the shortlist, so a sentence would have nothing to say about it.
-    rivals = [rival for rival in equal_rivals(recommendation) if rival.why_not]
-    if not rivals:
-        return ""
-    reasons = dict.fromkeys(filled("short_of_choice", rival.why_not) for rival in rivals)
-    names = [rival.name for rival in rivals]
-    return filled("picked", {"names": names, "reasons": [*reasons], "tied": recommendation.verdict == TIED})
+def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
+    """Yield how the next eligible cell compares with the choice, and which others tie with the choice."""
+    after, metric = recommendation.runner_up, recommendation.terms.metric
+    cell, chosen = recommendation.cell(after.values["cell_id"] if after else None), recommendation.chosen
+    if after is None or cell is None or chosen is None:
+        return
+    rivals = equal_rivals(recommendation)
+    change = f"{metric.name}_difference"
+    values = {
+        **after.values,
+        "name": by_rate([cell]),
+        "difference": signed(cell.value(change) - chosen.value(change), recommendation.terms.report.margin),
+        "others": by_rate([rival for rival in rivals if rival != cell]),
+    }
+    yield TIE_LABEL if rivals and recommendation.verdict == TIED else RUNNER_UP, filled("runner_up", values)
 
 
 def _next(recommendation: Recommendation) -> str:
@@ -196,6 +183,8 @@ def _next(recommendation: Recommendation) -> str:
             return sentence(remarks[code])
     if recommendation.verdict in (CLEAR, SPEED_ONLY):
         return f"nothing is left to settle: train with {recommendation.name}."
+    if recommendation.verdict == TIED:
+        return f"train with {recommendation.name}: further seeds would hardly tell the tied cells apart."
     return "no further seed would help: see why it is not CLEAR."
 
 

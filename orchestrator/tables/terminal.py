@@ -7,6 +7,7 @@ colour alone, and rich omits colours if NO_COLOR is set. Lines wrap, and nothing
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -43,6 +44,9 @@ _MOST_COLUMNS = 6
 
 _MINOR = 4
 """Figures and facts of this rank or a higher one answer no usual question."""
+
+_NAME = re.compile(r"(\d[×→]\d+) ")
+"""The start of a cell's name or of a step, which stays on a line with the next word."""
 
 _STYLES = {CLEAR: "bold green"}
 """By verdict; others are yellow."""
@@ -102,8 +106,8 @@ def _block(lines: Sequence[Text], *, has_space: bool) -> list[Text]:
 def _heading(end: SweepEnd) -> str:
     """Return the sweep, its training, its devices, its trials and its time; a fact has what of them does not count."""
     trials = counted(len(end.trials), "trial", "trials")
-    if (end.trials["status"] == Status.OK.value).all():
-        trials += " ok, undisturbed" if is_valid(end.trials["timing_valid"]).all() else " ok"
+    if (end.trials["status"] == Status.OK.value).all() and is_valid(end.trials["timing_valid"]).all():
+        trials += " ok, undisturbed"
     took = "" if end.took_s is None else f", {duration(end.took_s)}"
     devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
     parts = [end.sweep, end.trained(most=40), " + ".join(devices), f"{trials}{took}"]
@@ -114,7 +118,7 @@ def _headline(text: RecommendationText, width: int) -> list[Text]:
     """Return the recommendation as one paragraph: its first sentence is bold, and its details follow."""
     badge, indent = f" {text.verdict}  " if text.verdict else " ", " "
     # The verdict is part of the text that is wrapped, and then gets another style.
-    paragraph = " ".join(filter(None, [f"{'_' * len(badge)}{text.lead}", *text.details, text.picked]))
+    paragraph = " ".join([f"{'_' * len(badge)}{text.lead}", *text.details])
     first, *others = _wrapped(paragraph, width - len(indent))
     lines = [Text.assemble((badge, _style(text)), (first.plain[len(badge) :], "bold"))]
     bold = len(badge) + len(text.lead) - len(first)
@@ -131,9 +135,9 @@ def _style(text: RecommendationText) -> str:
 def _wrapped(text: str, room: int, style: str = "") -> list[Text]:
     """Return the text on as many lines as it needs, without control sequences."""
     # On one line first: a line feed within a message would break the indentation.
-    plain = one_line(text, most=len(text) + 1)
+    plain = _NAME.sub("\\1\N{NO-BREAK SPACE}", one_line(text, most=len(text) + 1))
     lines = textwrap.wrap(plain, max(1, room), break_on_hyphens=False)
-    return [Text(line, style) for line in lines or [""]]
+    return [Text(line.replace("\N{NO-BREAK SPACE}", " "), style) for line in lines or [""]]
 
 
 def _table(recommendation: Recommendation, width: int) -> list[tuple[int, list[Text]]]:
@@ -169,6 +173,9 @@ def _table(recommendation: Recommendation, width: int) -> list[tuple[int, list[T
 def _heads(candidates: Candidates, of_roles: int, of_names: int) -> list[list[str]]:
     """Return the rows of roles and names, which have lines of at most this many characters."""
     roles = [_divided(role, of_roles) for role in candidates.roles]
+    if max(map(len, roles)) > 1:
+        # A second role is not worth a line.
+        roles = [_divided(role.partition(", ")[0], of_roles) for role in candidates.roles]
     names = [_divided(name, of_names) for name in candidates.names]
     height = max(map(len, roles))
     # A short role stands on the last row, and a short name on the first.
@@ -201,7 +208,7 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
     problems += [document.line for document in end.documents.values() if document.line]
     return [
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
-        *((4 if label == RUNNER_UP else 1, label, answer) for label, answer in text.answers),
+        *((2 if label == RUNNER_UP else 1, label, answer) for label, answer in text.answers),
         *((min(place, 1) * 5, label, doubt) for place, (label, doubt) in enumerate(text.facts)),
         *([(1, "Trials", trials)] if trials else []),
         *((4, label, detail) for label, detail in details),

@@ -169,7 +169,7 @@ def test_candidates_are_marked_and_long_lists_are_cut() -> None:
     assert '<span class="verdict tied">TIED</span>' in text
     table = text.partition('<table class="comparison" id="candidates">')[2].partition("</table>")[0]
     (chosen,) = [head for head in table.split("<th")[1:] if head.startswith(' scope="col" class="called"')]
-    assert recommendation.name in chosen and table.count('<svg class="bar"') == 1
+    assert recommendation.name in chosen and table.count('<svg class="bar"') == 2
     assert text.count("<li>more-") == MOST_CHOICES
 
 

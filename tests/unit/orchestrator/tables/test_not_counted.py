@@ -1,5 +1,6 @@
 """Trials and timings that do not count, and whether the answer needs them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -22,6 +23,14 @@ CLEAR = swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})
 DISTURBED = {"foreign_cpu": 0.5}
 
 
+SAME_SIZE = [record_of(2, seed, Status.OOM, lr_rule="linear") for seed in range(3)]
+
+
+def with_memory(record: TrialRecord) -> TrialRecord:
+    provenance = {**record.provenance, "device_model": "NVIDIA H200"}
+    return replace(record, metrics=record.metrics | {"peak_memory_gb": 71.2}, provenance=provenance)
+
+
 def another(status: Status = Status.OK, skipped_by: str = "", **metrics: float) -> list[TrialRecord]:
     """Return a slow cell that is far below the margin."""
     fine = measured(50, 0.5, **metrics) if status is Status.OK else {}
@@ -38,12 +47,13 @@ def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendat
     [
         (CLEAR, "", ""),
         ([*CLEAR, *another(Status.OOM)], "3 oom (1×128 none);", "none matters"),
-        ([*CLEAR, *(record_of(2, s, Status.OOM, lr_rule="linear") for s in range(3))], "3 oom (2×32", "its memory)"),
+        ([*CLEAR, *SAME_SIZE], "3 oom (2×32 linear);", "watch its memory"),
+        ([*(with_memory(each) for each in CLEAR), *SAME_SIZE], "3 oom (2×32 linear);", "took 71.2 of 140 GB"),
         ([*CLEAR, *another(**DISTURBED)], "3 disturbed;", "none matters"),
         ([*CLEAR, *another(Status.FAILED)], "3 failed;", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "budget")], "3 skipped;", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "phases")], "3 skipped;", "none matters"),
-        ([*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))], "1 disturbed", "2 of 3 seeds"),
+        ([*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))], "1 disturbed", "2 of 3 timings"),
     ],
 )
 def test_what_does_not_count_says_whether_the_answer_needs_it(
