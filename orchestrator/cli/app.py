@@ -7,10 +7,12 @@ output folder, and the sweeps of a multirun.
 from __future__ import annotations
 
 import csv
+import itertools
+import math
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,13 +21,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import with_recorded
-from orchestrator.config.compose import WRONG, Composition, expanded, initialised, is_known, is_multirun
+from orchestrator.config.compose import WRONG, Composition, initialised
 from orchestrator.config.habits import copyable
 from orchestrator.config.hydra_private import (
     error_line,
     flag_names,
     flags_parser,
     overrides_of_this_job,
+    parsed_overrides,
     run_job,
     run_jobs,
     show,
@@ -40,6 +43,7 @@ from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 from sweeps.printable import printable
+from sweeps.sweep import MOST_TRIALS
 
 if TYPE_CHECKING:
     from orchestrator.config.checked_sweep import CheckedSweep
@@ -93,7 +97,7 @@ def _answer(arguments: Sequence[str], results: Results | None) -> int:
         if not (flags.multirun or is_multirun(overrides)):
             return _run(overrides, results)
         # Each sweep is checked again before it starts: code and data may have changed by then.
-        if is_known(overrides):
+        if _is_known(overrides):
             check_sweeps(overrides)
         with _Jobs() as jobs:
             run_jobs(primary(), overrides, jobs)
@@ -231,7 +235,7 @@ def check_sweeps(overrides: Sequence[str]) -> None:
 
     errors: list[str] = []
     first_in: dict[str, tuple[list[str], Any]] = {}
-    sweeps = expanded(overrides)
+    sweeps = _expanded(overrides)
     swept = [override for override in overrides if override not in sweeps[0]]
     as_axes = [copyable(f'sweep.axes."{key_of(override)}"', override.partition("=")[2]) for override in swept]
     are_axes = as_axes and all(may_be_axis(key_of(override)) for override in swept)
@@ -257,6 +261,37 @@ def check_sweeps(overrides: Sequence[str]) -> None:
             )
     if errors:
         raise ConfigError(errors)
+
+
+def _is_known(overrides: Iterable[str]) -> bool:
+    """Return whether a multirun runs exactly the sweeps that the overrides list."""
+    # Another sweeper chooses sweeps during the run, and `${hydra:…}` is known only then.
+    chooses = ("hydra/sweeper", "hydra.sweeper")
+    return not any("${hydra:" in override or key_of(override).startswith(chooses) for override in overrides)
+
+
+def is_multirun(overrides: Iterable[str]) -> bool:
+    """Return whether the overrides ask for a multirun, in any spelling: `hydra.mode=MULTIRUN`, `++hydra.mode=…`."""
+    modes = [override.partition("=")[2] for override in overrides if key_of(override) == "hydra.mode"]
+    return bool(modes) and modes[-1].strip("'\"") in ("MULTIRUN", "RunMode.MULTIRUN")
+
+
+def _expanded(overrides: Sequence[str]) -> list[list[str]]:
+    """Return the overrides of each sweep of a multirun. Raises ConfigError if there are more than MOST_TRIALS."""
+    try:
+        given = list(zip(parsed_overrides(overrides), overrides, strict=True))
+    except WRONG:  # Hydra reports this itself before running anything
+        return [list(overrides)]
+    most = MOST_TRIALS + 1  # 'range(0,1e12)' exhausts memory
+    choices = [
+        [f"{override.get_key_element()}={value}" for value in itertools.islice(override.sweep_string_iterator(), most)]
+        if override.is_discrete_sweep()
+        else [text]
+        for override, text in given
+    ]
+    if math.prod(map(len, choices)) > MOST_TRIALS:
+        raise ConfigError([f"a multirun of more than {MOST_TRIALS:,} sweeps"])
+    return [list(combination) for combination in itertools.product(*choices)]
 
 
 class _Jobs:

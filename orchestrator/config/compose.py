@@ -1,12 +1,7 @@
-"""Composition of configs with Hydra: overrides in; a resolved config, its variants and the sweep's axes out.
-
-A multirun (`-m`) is a list of overrides for each of its sweeps.
-"""
+"""Composition of configs with Hydra: overrides in; a resolved config, its variants and the sweep's axes out."""
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -228,34 +223,3 @@ def _axis_values(axis: str, value: Any) -> Any:
         values = override.value()
         return values if isinstance(values, list) else [values]
     return values_of_sweep(override, MOST_TRIALS)
-
-
-def is_known(overrides: Iterable[str]) -> bool:
-    """Return whether a multirun runs exactly the sweeps that the overrides list."""
-    # Another sweeper chooses sweeps during the run, and `${hydra:…}` is known only then.
-    chooses = ("hydra/sweeper", "hydra.sweeper")
-    return not any("${hydra:" in override or key_of(override).startswith(chooses) for override in overrides)
-
-
-def is_multirun(overrides: Iterable[str]) -> bool:
-    """Return whether the overrides ask for a multirun, in any spelling: `hydra.mode=MULTIRUN`, `++hydra.mode=…`."""
-    modes = [override.partition("=")[2] for override in overrides if key_of(override) == "hydra.mode"]
-    return bool(modes) and modes[-1].strip("'\"") in ("MULTIRUN", "RunMode.MULTIRUN")
-
-
-def expanded(overrides: Sequence[str]) -> list[list[str]]:
-    """Return the overrides of each sweep of a multirun. Raises ConfigError if there are more than MOST_TRIALS."""
-    try:
-        given = list(zip(parsed_overrides(overrides), overrides, strict=True))
-    except HydraException:  # Hydra reports this itself before running anything
-        return [list(overrides)]
-    most = MOST_TRIALS + 1  # 'range(0,1e12)' exhausts memory
-    choices = [
-        [f"{override.get_key_element()}={value}" for value in itertools.islice(override.sweep_string_iterator(), most)]
-        if override.is_discrete_sweep()
-        else [text]
-        for override, text in given
-    ]
-    if math.prod(map(len, choices)) > MOST_TRIALS:
-        raise ConfigError([f"a multirun of more than {MOST_TRIALS:,} sweeps"])
-    return [list(combination) for combination in itertools.product(*choices)]

@@ -167,28 +167,19 @@ class Rehearsals:
 
     def forecast(self, trial: TrialSpec, between_nodes: Network | None = None) -> Forecast | None:
         """Return the forecast of a trial; None if no trial of its kind was rehearsed."""
-        same = self._by_kind.get(kind_of(trial), {})
-        ok = {size: same[size].figures for size in sorted(same) if same[size].status is Status.OK}
-        size = micro_batch(trial)
-        failed = [lacking for lacking, rehearsal in same.items() if rehearsal.status is Status.OOM]
+        size, same = micro_batch(trial), self._by_kind.get(kind_of(trial), {})
         # Memory grows with the micro-batch: what failed at a smaller one fails here, too.
+        too_large = [other for other in sorted(same) if other <= size and same[other].status is Status.OOM]
+        ok = {other: same[other].figures for other in sorted(same) if same[other].status is Status.OK}
         if not ok:
-            is_short = bool(failed) and size >= min(failed)
-            return Forecast(fits="no", why=same[min(failed)].note) if is_short else None
-        curve = MicroBatchCurve(ok)
-        source = next(iter(same.values())).source
-        memory = _memory(curve, size, MEMORY_OF_SHAPES if source == SHAPES else MEMORY)
-        if memory and _is_compiled_unseen(trial, source):
-            memory = replace(memory, lo=COMPILED * memory.lo)
+            return Forecast(fits="no", why=same[too_large[0]].note) if too_large else None
+        curve, source = MicroBatchCurve(ok), next(iter(same.values())).source
         forecast = _times(trial, curve, size, source, between_nodes or Network())
+        memory = _memory(trial, curve, size, source)
         if memory is None:
             return forecast
-        device_gb = next(iter(ok.values()))["device_gb"]
-        fits, why = _fits(memory, device_gb, is_short=any(lacking <= size for lacking in failed))
-        parts = {name.removesuffix("_gb"): curve.at(name, size) for name in HELD}
-        # The peak is interpolated separately from its parts, and may fall below their sum by a rounding error.
-        parts["activations"] = max(0.0, memory.value - sum(parts.values()))
-        return replace(forecast, fits=fits, why=why, peak_memory_gb=memory, parts_gb=parts)
+        fits, why = _fits(memory, curve.first["device_gb"], is_short=bool(too_large))
+        return replace(forecast, fits=fits, why=why, peak_memory_gb=memory, parts_gb=_parts_gb(curve, size, memory))
 
 
 def _next_size(sizes: Sequence[int], done: Mapping[int, Rehearsal]) -> int | None:
@@ -276,7 +267,8 @@ def _is_compiled_unseen(trial: TrialSpec, source: str) -> bool:
     return source == SHAPES and trial.config["trainable"].get("compile", "off") != "off"
 
 
-def _memory(curve: MicroBatchCurve, size: int, accuracy: Accuracy) -> Estimate | None:
+def _memory(trial: TrialSpec, curve: MicroBatchCurve, size: int, source: str) -> Estimate | None:
+    """Return the peak of a rank's GPU in GB; None on CPUs."""
     if "passes_gb" not in curve.first:
         return None
     *of_training, least_gb = (curve.at(part, size) for part in PARTS)
@@ -284,9 +276,19 @@ def _memory(curve: MicroBatchCurve, size: int, accuracy: Accuracy) -> Estimate |
     if not curve.first.get("sequence_length"):
         # Images are evaluated in the same batches by all trials, the first of which tries cuDNN's algorithms.
         least_gb, most_gb = curve.least(PARTS[-1]), curve.most(PARTS[-1])
-    error = curve.error(accuracy, size)
+    error = curve.error(MEMORY_OF_SHAPES if source == SHAPES else MEMORY, size)
     peak_gb = max(*of_training, most_gb)
-    return Estimate(value=peak_gb, lo=max(*of_training, least_gb) / (1 + error), hi=peak_gb * (1 + error))
+    lo_gb = max(*of_training, least_gb) / (1 + error)
+    if _is_compiled_unseen(trial, source):
+        lo_gb *= COMPILED
+    return Estimate(value=peak_gb, lo=lo_gb, hi=peak_gb * (1 + error))
+
+
+def _parts_gb(curve: MicroBatchCurve, size: int, peak_gb: Estimate) -> dict[str, float]:
+    """Return what a rank holds all the time, and `activations`, the rest of the peak."""
+    parts_gb = {name.removesuffix("_gb"): curve.at(name, size) for name in HELD}
+    # The peak is interpolated separately from its parts, and may fall below their sum by a rounding error.
+    return parts_gb | {"activations": max(0.0, peak_gb.value - sum(parts_gb.values()))}
 
 
 def _fits(peak_gb: Estimate, device_gb: float, *, is_short: bool) -> tuple[str, str]:

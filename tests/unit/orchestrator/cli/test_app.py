@@ -12,7 +12,7 @@ import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
 from orchestrator.cli import app
-from orchestrator.cli.app import check_sweeps, main, objective_of
+from orchestrator.cli.app import check_sweeps, is_multirun, main, objective_of
 from orchestrator.cli.modes import MODES
 from orchestrator.config.compose import initialised
 from orchestrator.config.settings import SweeperObjectiveSection
@@ -210,3 +210,18 @@ def test_unknown_objective_column_lists_the_columns(results_folder):
 def test_a_wrong_request_is_told_in_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep=batch_scaling", "trainable=noop", "mode=plan", *arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_asked"),
+    [
+        (["hydra.mode=MULTIRUN"], True),
+        (["++hydra.mode=MULTIRUN"], True),
+        (["+hydra.mode='MULTIRUN'", "a=1"], True),
+        (["hydra.mode=MULTIRUN", "hydra.mode=RUN"], False),
+        (["mode=MULTIRUN"], False),
+        ([], False),
+    ],
+)
+def test_multirun_is_asked_for_in_any_spelling(overrides, is_asked):
+    assert is_multirun(overrides) is is_asked

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.config.compose import is_multirun, parsed_axes
+from orchestrator.config.compose import parsed_axes
 from orchestrator.config.overrides import rewritten, with_alternatives
 from sweeps.errors import ConfigError
 from sweeps.sweep import MOST_TRIALS
@@ -197,18 +197,3 @@ def test_axis_over_one_alternative_resets_the_others():
         "budget.tokens": None,
         "model": "x",
     }
-
-
-@pytest.mark.parametrize(
-    ("overrides", "is_asked"),
-    [
-        (["hydra.mode=MULTIRUN"], True),
-        (["++hydra.mode=MULTIRUN"], True),
-        (["+hydra.mode='MULTIRUN'", "a=1"], True),
-        (["hydra.mode=MULTIRUN", "hydra.mode=RUN"], False),
-        (["mode=MULTIRUN"], False),
-        ([], False),
-    ],
-)
-def test_multirun_is_asked_for_in_any_spelling(overrides, is_asked):
-    assert is_multirun(overrides) is is_asked
