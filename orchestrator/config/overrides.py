@@ -9,6 +9,9 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from hydra.errors import HydraException
+
+from orchestrator.config.hydra_private import parsed_overrides
 from sweeps.errors import ConfigError
 from sweeps.sweep import STANDARD_AXES
 from sweeps.trial import BUDGET_UNITS
@@ -109,6 +112,9 @@ def alternatives(dotted: str) -> list[str]:
     return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
 
 
+_RATES = ("trainable.lr", "trainable.reference_batch_size")  # keys that a command needs that takes {lr}
+
+
 def with_command(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with everything after `--` as the command that the trials run. Raises ConfigError."""
     if "--" not in arguments:
@@ -127,8 +133,7 @@ def with_command(arguments: Sequence[str]) -> list[str]:
         options = "" if any("{" in word for word in words) else " --bs {device_batch_size} --lr {lr}"
         line = f"sweep=batch_scaling {rates} -- {' '.join(words)}{options}"
         errors.append(f"choose what to compare before --, and pass it by the script's own options: {line}")
-    rules = ("trainable.lr", "trainable.reference_batch_size")
-    if any("{lr}" in word for word in words) and not given.keys() >= set(rules):
+    if any("{lr}" in word for word in words) and not given.keys() >= set(_RATES):
         errors.append(
             "the command takes {lr}: add the rate and the global batch at which it was tuned, as in"
             " trainable.lr=0.1 trainable.reference_batch_size=32"
@@ -195,7 +200,7 @@ def shell_command(overrides: Sequence[str]) -> str:
     """Return the equivalent shell command, without the `KEY=null` that setting an alternative implies."""
     set_keys = {key for key, _, value in (override.partition("=") for override in overrides) if value != "null"}
     implied = {f"{other}=null" for key in set_keys for other in alternatives(key)}
-    typed = [override for override in overrides if override not in implied]
+    typed, last = _with_command_last([override for override in overrides if override not in implied])
     words = ["python -m orchestrator"]
     for override in typed:
         folder = _FOLDER.fullmatch(override)  # a single folder of the user's configs
@@ -203,7 +208,28 @@ def shell_command(overrides: Sequence[str]) -> str:
             words.append(_shell_word(_as_typed(override, overrides)))
         elif f"--config-dir={folder[1]}" not in typed:
             words += ["-cd", _shell_word(folder[1])]
-    return " ".join(words)
+    return " ".join([*words, *last])
+
+
+_BARE_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{[a-z]\w*(?:\.\w+)*\})+")
+"""A word that no shell changes: one name in braces is not expanded."""
+
+
+def _with_command_last(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides without the command, and the words of the command from `--` on; none if it has no list."""
+    argv = next((override for override in overrides if override.startswith("trainable.argv=[")), None)
+    if argv is None:
+        return list(overrides), []
+    try:
+        listed: Any = parsed_overrides([argv])[0].value()
+        words = [str(word).replace("\\${", "${") for word in listed]
+        implied = with_command(["sweep=any", *_RATES, "--", *words])[-3:]
+    except (HydraException, ConfigError):
+        return list(overrides), []
+    if not set(overrides) >= set(implied[1:]):
+        return list(overrides), []
+    rest = [override for override in overrides if override not in implied]
+    return rest, ["--", *(word if _BARE_WORD.fullmatch(word) else shlex.quote(word) for word in words)]
 
 
 def _as_typed(override: str, overrides: Sequence[str]) -> str:

@@ -107,12 +107,35 @@ def test_rerun_is_one_value() -> None:
         ["sweep=batch_scaling", 'sweep.axes."optimizer.lr"=[0.1,0.2]', "mode=settle"],
         ["sweep=published/conv2d", "scale=small", "budget.epochs=3"],
         ['sweep.axes.model=[cnn,"a b"]', "sweep.axes.gpus=[1,2]"],
+        [
+            "sweep=batch_scaling",
+            "--",
+            "torchrun",
+            "--n={gpus}",
+            "t.py",
+            "--lr",
+            "5",
+            "it's",
+            "a b",
+            "{{x}}",
+            "${A}",
+            "\\",
+        ],
+        ["sweep=batch_scaling", "sweep.name=mine", "--", "python", "-m", "my.mod", "--bs={device_batch_size}", "null"],
     ],
 )
 def test_shell_command_is_what_a_person_types(typed: list[str]) -> None:
-    read = rewritten(typed)
+    read = rewritten(with_command(typed))
     assert read != typed
     assert shlex.split(shell_command(read))[3:] == typed
+
+
+def test_words_that_no_shell_changes_are_not_quoted():
+    words = ["torchrun", "--nproc_per_node={gpus}", "train.py", "{a,b}", "{1..3}", "{a..c}", "~", "*.py"]
+    line = shell_command(with_command(["sweep=batch_scaling", "mode=settle", "--", *words]))
+    bare, quoted = "-- torchrun --nproc_per_node={gpus} train.py", "'{a,b}' '{1..3}' '{a..c}' '~' '*.py'"
+    assert line == f"python -m orchestrator sweep=batch_scaling mode=settle {bare} {quoted}"
+    assert shell_command(["trainable=mine", "trainable.argv=[a,b]"]).endswith("trainable=mine 'trainable.argv=[a,b]'")
 
 
 def test_the_command_keeps_overrides_except_mode_and_axes():
