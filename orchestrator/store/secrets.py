@@ -31,6 +31,7 @@ _SECRET_TEXT = re.compile(
 _WEB_TOKEN = re.compile(r"(?<![\w-])(?=[\w-]+\.[\w-]{10,}\.[\w-]{5})([\w-]*?)\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}")
 _ASSIGNED = re.compile(rf"(?i)(?:{_SECRET_WORDS})\b(['\"]?\s*[=:]\s*['\"]?)([^\s'\",;&]{{4,}})")
 _NO_SECRET = re.compile(r"[\d.]+|[Nn]one|null|[Tt]rue|[Ff]alse")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")
 _OVERRIDE = re.compile(r"([\w.+~@/\-]+)=(.+)", re.DOTALL)  # an override for Hydra, whose value may have any form
 _FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
 
@@ -57,7 +58,7 @@ class Secrets:
         """The text with its secrets replaced."""
         # Longest first: one may be a part of another.
         for value in sorted(self.hidden, key=len, reverse=True):
-            if len(value) >= SHORTEST:
+            if len(value) >= SHORTEST and not self._is_number(value):
                 text = text.replace(value, self.hidden[value])
         text = _WEB_TOKEN.sub(rf"\1{HIDDEN}", _SECRET_TEXT.sub(HIDDEN, text))
         return _ASSIGNED.sub(_hide_assigned, text)
@@ -76,9 +77,14 @@ class Secrets:
             named = _OVERRIDE.fullmatch(value)
             hides = named and is_secret_name(named[1]) and not named[2].startswith(("<hidden", "${"))
             return f"{named[1]}={HIDDEN}" if named and hides else self.text(value)
-        # A number that was measured may equal one from the environment, such as a batch size.
-        replacement = "" if isinstance(value, bool) else self.hidden.get(str(value), "")
-        return replacement if replacement.startswith("<hidden") else value
+        text = str(value)
+        is_hidden = text in self.hidden and not (isinstance(value, bool) or self._is_number(text))
+        return self.hidden[text] if is_hidden else value
+
+    def _is_number(self, value: str) -> bool:
+        """Return whether a hidden value is a number, and by its name no secret: a batch size, a port, a year."""
+        # A measured number may equal it, and dates and ids may contain it.
+        return bool(_NUMBER.fullmatch(value)) and not self.hidden[value].startswith(HIDDEN[:-1])
 
 
 NO_SECRETS = Secrets()  # hides only what looks like a secret by itself

@@ -36,8 +36,11 @@ def test_values_of_the_environment_are_hidden_everywhere() -> None:
 
 
 def test_number_is_hidden_only_if_its_name_is_a_secrets() -> None:
-    record = {"device_batch_size": 12, "pin": 4711}
-    assert SECRETS.value(record) == {"device_batch_size": 12, "pin": "<hidden PIN_TOKEN>"}
+    record = {"device_batch_size": 12, "pin": 4711, "id": "a2026b4711", "lr": 1e-05}
+    numbers = Secrets.of(
+        RAW | {"y": "${oc.env:YEAR} ${oc.env:LR}"}, RESOLVED, ENVIRONMENT | {"YEAR": "2026", "LR": "1e-05"}
+    )
+    assert numbers.value(record) == record | {"pin": "<hidden PIN_TOKEN>", "id": "a2026b<hidden PIN_TOKEN>"}
 
 
 def test_hidden_values_differ_unless_they_are_secrets() -> None:
