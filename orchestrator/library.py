@@ -45,6 +45,17 @@ _THEN = (
 """Columns of frames in the order of their importance: what a row is, then what was found. The others follow."""
 
 
+class Markdown(str):
+    """A text that a REPL shows as it is, and a notebook as Markdown."""
+
+    def __repr__(self) -> str:
+        """Return the text itself."""
+        return str(self)
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
 @dataclass(frozen=True)
 class NotebookPlot:
     """One plot of the report; a notebook displays it."""
@@ -68,6 +79,10 @@ class NotebookPlot:
         drawing = self.svg
         target.write_bytes(drawing.encode(errors="replace") if target.suffix == ".svg" else png(drawing))
         return target
+
+    def __repr__(self) -> str:
+        """Return name, title and what can be done with it."""
+        return f"NotebookPlot({self.plot.name}: {self.plot.title}; .save('{self.plot.name}.png'), .svg)"
 
     def _repr_html_(self) -> str:
         """Return an `<img>` element: unlike an inline SVG it cannot change the notebook's styles."""
@@ -119,7 +134,7 @@ class SweepResults:
 
     @property
     def trials(self) -> pd.DataFrame:
-        """One row per trial, as in `tables/trials.parquet`, important columns first.
+        """One row per trial, as in `tables/trials.parquet`; the cell's label and important columns first.
 
         Units are in the names of the columns (`wall_s`).
         """
@@ -127,10 +142,10 @@ class SweepResults:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`, important columns first.
+        """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`; the cell's label first.
 
         The cells with the shortest epochs come first. `_lo` and `_hi` bound 95% intervals. A missing value means not
-        measured.
+        measured. A REPL shows some of the columns.
         """
         return self._table("summary").sort_values("epoch_s", kind="stable", ignore_index=True)
 
@@ -176,9 +191,9 @@ class SweepResults:
         rows = ((trial_id, row) for trial_id in trials for row in trial_files.read(folder.metrics(trial_id))[0])
         return pd.DataFrame([{"trial_id": trial_id, **axes.get(trial_id, {}), **row} for trial_id, row in rows])
 
-    def markdown(self, name: str) -> str:
+    def markdown(self, name: str) -> Markdown:
         """Return a table as Markdown: `speedup`, `accuracy`, `recommendation`, or another file of `tables/`."""
-        return self._existing(f"{name}.md").read_text()
+        return Markdown(self._existing(f"{name}.md").read_text())
 
     @property
     def plots(self) -> NotebookPlots:
@@ -188,7 +203,7 @@ class SweepResults:
         """
         return NotebookPlots.of(ResultsFolder(self.folder))
 
-    def compare(self, other: SweepResults | str | Path) -> str:
+    def compare(self, other: SweepResults | str | Path) -> Markdown:
         """Return the comparison with other results, or those in a folder, that `mode=compare` prints, as Markdown.
 
         It lists differences of the configs, then each cell that both have, with the ratio of throughputs, the
@@ -202,7 +217,7 @@ class SweepResults:
         # The margin has the metric of choice as its key: the request itself is not among the tables.
         compared = [name for name in self.recommendation["margin"] if name != "tie"] if decided else []
         metric = Metric.named(compared[0]) if compared else VAL_ACCURACY
-        return comparison_of(this, that, (self.folder, other.folder), metric)
+        return Markdown(comparison_of(this, that, (self.folder, other.folder), metric))
 
     def __repr__(self) -> str:
         """Return the folder, the verdict and the recommended cell."""
@@ -223,11 +238,16 @@ class SweepResults:
     def _table(self, name: str) -> pd.DataFrame:
         import pandas as pd
 
-        frame = pd.read_parquet(self._existing(f"{name}.parquet"))
+        from orchestrator.text.rows import ResultsFrame, cell_label, varying
+
+        cells, frame = (pd.read_parquet(self._existing(f"{table}.parquet")) for table in ("summary", name))
+        labels = {row["cell_id"]: cell_label(row, varying(cells)) for row in cells.to_dict("records")}
         columns = [str(column) for column in frame.columns]
         axes = [column for column in columns if "." in column]  # over config keys
         first = [column for column in (*_FIRST, *axes, *_THEN) if column in columns]
-        return frame[[*first, *(column for column in columns if column not in first)]]
+        others = [column for column in columns if column not in first]
+        frame = frame.assign(cell=frame["cell_id"].map(labels))
+        return ResultsFrame(frame[["cell", *first, *others]])
 
     def _existing(self, name: str) -> Path:
         path = ResultsFolder(self.folder).table(name)
@@ -305,7 +325,8 @@ def load_results(folder: str | Path) -> SweepResults:
     if not ResultsFolder(path).journal.is_file():
         inside = results_below(path)
         meant = f"; did you mean {' or '.join(inside)}?" if inside else ""
-        raise FileNotFoundError(f"{path.absolute()} has no {JOURNAL}, nor has {Path('results', path)}{meant}")
+        nor = "" if path.is_absolute() else f", nor has {Path('results', path)}"
+        raise FileNotFoundError(f"{path.absolute()} has no {JOURNAL}{nor}{meant}")
     return SweepResults(folder=path)
 
 

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -172,6 +173,8 @@ def collect(
     )
     # Otherwise the tables would be in the order in which trials ended.
     ordered = sorted(records, key=_grid_place)
+    if (name := request.settings.sweep.name) != "???":  # the folder may have been renamed since
+        ordered = [replace(record, sweep=name) for record in ordered]
     trials = with_collapsed(trials_frame(ordered), report.margin, metric)
     metrics = dict.fromkeys([metric.name, *own_metrics(records)])
     cells = summary_frame(trials, comparison, report=report, metrics=list(metrics))

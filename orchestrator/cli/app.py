@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.cli.recorded import with_recorded
+from orchestrator.cli.recorded import continued, with_recorded
 from orchestrator.config.compose import WRONG, Composition, initialised
 from orchestrator.config.habits import copyable
 from orchestrator.config.hydra_private import (
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from orchestrator.store.results import Results
 
 WRONG_REQUEST = 2  # the exit status of a refused request; nothing was started
+_OF_TRIALS = ("logs", "log", "show", "trace", "describe", "inspect", "tail")  # words that ask for single trials
 MANY = 10  # above this many sweeps a message announces the check, which takes some tenths of a second for each
 
 
@@ -61,14 +62,16 @@ def main(arguments: Sequence[str]) -> int:
         print(versions())
         return 0
     try:
-        arguments, options = without_dashes(with_command(arguments))
-        if options:
-            raise ConfigError(_dash_errors(rewritten(arguments), options))
-        if any(argument.removeprefix("mode=") in ("logs", "log", "show", "trace") for argument in arguments):
+        if commands := list(continued(arguments)):
+            raise ConfigError(commands)
+        if any(argument.removeprefix("mode=") in _OF_TRIALS for argument in arguments):
             from orchestrator.cli.status import logs_of  # imported here so that --help stays quick
 
             if lines := list(logs_of(arguments)):
                 raise ConfigError(lines)
+        arguments, options = without_dashes(with_command(arguments))
+        if options:
+            raise ConfigError(_dash_errors(rewritten(arguments), options))
         # A report may be asked for by its folder alone.
         completed = with_recorded(rewritten(arguments))
         if completed.remark:
@@ -109,32 +112,44 @@ def without_dashes(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]
 
     Only Hydra's own flags take dashes.
     """
-    flags = flag_names()
     plain: list[str] = []
     options: dict[str, str] = {}
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
-        name, equals, value = argument.partition("=")
-        # A flag may be cut (`--conf`), and a short one has its value behind it (`-cdFOLDER`).
-        is_flag = any(flag.startswith(name) or (name[1:2] != "-" and name.startswith(flag)) for flag in flags)
-        # `--config FILE` is no flag of Hydra's, but the beginning of three.
-        is_flag = is_flag and not (name in ("--config", "-c") and [value, *rest][not value].endswith((".yaml", ".yml")))
-        if not name.startswith("-") or is_flag:
+        if not argument.startswith("-") or _is_flag(argument, rest):
             plain.append(argument)
             continue
-        key, values = name.lstrip("-").replace("-", "_"), [value]
-        if not equals:
-            # Several values are several numbers: `--gpus 1 2 4`.
-            values = [rest.pop(0)] if rest and not rest[0].startswith("-") and "=" not in rest[0] else []
-            while values and rest and values[-1][:1].isdigit() and rest[0][:1].isdigit() and "=" not in rest[0]:
-                values.append(rest.pop(0))
-        is_negated = not values and key.startswith("no_")
-        key = key.removeprefix("no_") if is_negated else key
-        override = f"{key}={','.join(values) if values else 'false' if is_negated else 'true'}"
+        name, equals, value = argument.partition("=")
+        values = [value] if equals else _values_behind(rest)
+        del rest[: 0 if equals else len(values)]
+        key = name.lstrip("-").replace("-", "_")
+        override = f"{key}={','.join(values)}"
+        if not values:
+            override = f"{key.removeprefix('no_')}=false" if key.startswith("no_") else f"{key}=true"
         plain.append(override)
         options[override] = argument if equals else " ".join([argument, *values])
     return plain, options
+
+
+def _is_flag(argument: str, following: Sequence[str]) -> bool:
+    """Return whether an argument is a flag of Hydra's, perhaps cut (`--conf`) or with its value behind it (`-cdX`)."""
+    name, _, value = argument.partition("=")
+    # `--config FILE` is no flag of Hydra's, but the beginning of three.
+    if name in ("--config", "-c") and (value or "".join(following[:1])).endswith((".yaml", ".yml")):
+        return False
+    return any(flag.startswith(name) or (name[1:2] != "-" and name.startswith(flag)) for flag in flag_names())
+
+
+def _values_behind(following: Sequence[str]) -> list[str]:
+    """Return the values of an option at the beginning of the arguments that follow it: one, or several numbers."""
+    values: list[str] = []
+    for word in following:
+        is_value = not word.startswith("-") and "=" not in word
+        if not is_value or (values and not (values[-1][:1].isdigit() and word[:1].isdigit())):
+            break
+        values.append(word)
+    return values
 
 
 def _dash_errors(arguments: Sequence[str], options: Mapping[str, str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ configs and no interpolation.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,15 +138,23 @@ def recorded_arguments(history: History) -> list[str]:
     return [argument for argument in settings if is_data(argument)]
 
 
-def command_again(composition: Composition) -> str:
-    """Return the command that ran the sweep in the folder of results that a config names, with its other overrides.
+def continued(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the command that continues the sweep in each folder that `--resume FOLDER` or `mode=resume` names."""
+    words = [word for argument in arguments for word in argument.split("=") if word]
+    if any(word.lstrip("-").startswith("resume") for word in words):
+        commands = [command_again(word) or command_again(f"results/{word}") for word in words]
+        yield from (f"the same command continues a sweep: write {command}" for command in commands if command)
+
+
+def command_again(place: str, overrides: Sequence[str] = ()) -> str:
+    """Return the command that ran the sweep in this folder of results, with these overrides in place of its own.
 
     Empty if that is not the folder of one sweep. The command is only told: the journal may come from a stranger.
     """
-    folder = ResultsFolder(Path(str(composition.config["results_dir"])).expanduser())
+    folder = ResultsFolder(Path(place).expanduser())
     if not folder.journal.is_file():
         return ""
-    own = [argument for argument in composition.arguments if key_of(argument) not in _PLACES]
+    own = [override for override in overrides if key_of(override) not in _PLACES]
     places = [f"results_dir={literal(str(folder.root.parent))}", f"sweep.name={literal(folder.root.name)}"]
     replaced = tuple(f"{key_of(argument)}=" for argument in [*own, *places, "rerun=", "mode="])
     return command(_arguments_in(read_results(folder).history), [*own, *places], dropped=replaced)

@@ -140,6 +140,7 @@ class Composition:
         keys = {axis: value for axis, value in config_axes.items() if axis not in choices}
         # Groups come first, because they decide which keys exist.
         config = self._with_choices(choices) if choices else self._config.copy()
+        errors = []
         for key, value in with_alternatives(keys).items():
             try:
                 OmegaConf.update(config, key, value)
@@ -147,7 +148,9 @@ class Composition:
                 from orchestrator.config.wrong_overrides import axis_error
 
                 values = self.config["sweep"]["axes"].get(key)
-                raise ConfigError([axis_error(key, values, self._config, self._overrides, self.groups)]) from None
+                errors.append(axis_error(key, values, self._config, self._overrides, self.groups))
+        if errors:
+            raise ConfigError(errors)
         _leave_out_replaced(config, [*self._overrides, *keys])
         return _plain(config)
 

@@ -196,13 +196,26 @@ def instead_of_key(key: str, value: str, known: Known = ANYTHING) -> str:
 
     Also keys in a section are recognised by their last part: `model.lr`, `budget.wall_s`, `sweep.axes.lr`.
     """
+    if settings := _SETTINGS.fullmatch(value):
+        items = [item.partition(":") for item in re.split(r",(?=\s*[\w.]+\s*:)", settings[1])]
+        given = {name.strip(): item.strip() for name, _, item in items}
+        meant = [SCHEMA.get(replacement.text) for replacement in Habits.read().replacements.get(_plain(key), ())]
+        # Otherwise they are the limits of one setting, or one value.
+        if not ({"min", "max"} <= {*given} or any(kind and kind.admits(given) for kind in meant)):
+            lines = [instead_of_key(f"{key}.{name}", item, known) for name, item in given.items()]
+            return "; ".join(filter(None, lines))
+    # Other programs have words around a key: `parameters.lr.values=[…]`; `metric.name=val_loss` is no sweep's name.
+    around = ("parameters", "values", "value", "type", *["name"] * (not key.startswith("sweep")))
+    key = ".".join(part for part in key.split(".") if part not in around) or key
     section, _, name = key.rpartition(".")
-    # `metric.name=val_loss` is `metric=val_loss`, and no name of the sweep.
-    if name == "name" and section and section != "sweep":
-        key, name = section, section.rpartition(".")[2]
     name = _plain(re.sub("(?<=[a-z])(?=[A-Z])", "_", name))
     readings = _readings(value)
-    words = [word for reading in readings for word in (f"{key}={reading}", key)] if "." in key else []
+    dotted = [word for reading in readings for word in (f"{key}={reading}", key)] if section else []
+    if instead := _instead(key, value, dotted, known):
+        return instead
+    if within := [name for name in known.names if section and name.endswith(f".{key}")]:  # `wandb.project`
+        return f"write {Replacement(within[0]).override(key, value)}"
+    words = []
     for base in (name, f"~{_stem(name)}"):
         words += [*(f"{base}={reading}" for reading in readings), base]
     if instead := _instead(key, value, words, known):
@@ -256,6 +269,9 @@ def instead_of_section(section: str, value: str) -> str:
 def left_out(text: str, axes: Mapping[str, Any], axis: str = "") -> str:
     """Return the line that leaves out values of an axis: `sqrt`, `lr_rule=sqrt` or `{lr_rule: sqrt}`; else empty."""
     values = re.sub(r"""['"\[\] ]""", "", text).strip("{}")
+    names = re.findall(r"([\w.]+):", values)
+    if len(names) > 1 and {*names} <= {*axes}:  # one combination: `{gpus: 2, lr_rule: sqrt}`
+        return f"write 'sweep.exclude=[{{{values.replace(':', ': ').replace(',', ', ')}}}]'"
     if named := re.fullmatch(r"([\w.]+)[:=](.+)", values):
         axis, values = named[1], named[2]
     there = {name: list(map(str, given)) for name, given in axes.items() if isinstance(given, list)}
@@ -283,14 +299,18 @@ def _plain(word: str) -> str:
 
 _TRUE = ("true", "", *FLAG_WORDS["true"])
 _FALSE = ("false", "null", *FLAG_WORDS["false"])
+_FORMATS = "json csv tsv md markdown html pdf parquet excel xlsx yaml text latex".split()
+_SETTINGS = re.compile(r"\{(\s*[\w.]+\s*:.*)\}")
+"""Several settings in one value: `{cpu: 2, gpu: 1}`."""
 
 
 def _readings(value: str) -> list[str]:
-    """Return what a value may stand for in the tables: itself, `true`, `false`, `n`, `IDS`, `FILE` or `TEXT`."""
+    """Return what a value may stand for in the tables: itself, `true`, `n`, `FORMAT`, `IDS`, `FILE`, `TEXT`, …"""
     value = _plain(value)
     readings = [value, *["true"] * (value in _TRUE), *["false"] * (value in _FALSE), *["n"] * value.isdecimal()]
     is_name = value[:1].isalpha() and value not in (*_TRUE, *_FALSE, "auto", "all", "max") and values_in(value) == value
     # GPUs are counted from 0; `cuda:0` is just a kind of device.
+    readings += ["FORMAT"] * (value.rpartition(".")[2] in _FORMATS)
     readings += ["IDS"] * bool(re.fullmatch(r"\[?(cuda:)?0(,(cuda:)?\d+)+\]?|cuda:[1-9]\d*", value.replace(" ", "")))
     return [*readings, *["FILE"] * bool(re.search(r"\.[a-z]{2,5}$", value)), *["TEXT"] * is_name]
 
@@ -324,6 +344,8 @@ def _by_word(key: str, value: str, word: str, known: Known) -> str:
         return action.replace("{name}", name).replace("{value}", value)
     replacements = [replacement for replacement in habits.replacements.get(word, ()) if replacement.text != key]
     there = [replacement for replacement in replacements if replacement.exists(known)]
+    section = key.rpartition(".")[0]
+    there = [replacement for replacement in there if section and replacement.text.startswith(f"{section}.")] or there
     if replacements and not there:
         return elsewhere(replacements[0].settable, value, known)
     texts = [text for replacement in there if known.fits(text := replacement.override(key, value))]

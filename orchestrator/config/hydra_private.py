@@ -276,7 +276,9 @@ def flag_names() -> list[str]:
 
 def parsed_overrides(overrides: Sequence[str]) -> list[Override]:
     """Parse overrides in Hydra's grammar. Raises HydraException."""
-    return OverridesParser.create().parse_overrides(list(overrides))
+    hydra = GlobalHydra.instance()
+    loader = hydra.config_loader() if hydra.is_initialized() else None  # which `glob(…)` asks
+    return OverridesParser.create(loader).parse_overrides(list(overrides))
 
 
 def values_of_sweep(override: Override, most: int) -> list[Any]:

@@ -92,6 +92,7 @@ class Number(KeyKind):
 _SPAN = r"(?:tune\.)?(?:q?log_?uniform|q?uniform|q?randint|logspace|linspace|interval)\((.+?),(.+?)(?:,.*)?\)"
 """A range as functions of Ray Tune, Optuna and NumPy write it."""
 
+_LIMITS = r"\{(?:.*,)?min:(.+?),max:(.+?)(?:,.*)?\}"  # of W&B
 _NUMBER = r"(?:\d[\d_]*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"
 _FACTORS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 _CURRENCY = r"(?:[^\w.:\s%-]|[A-Z]{3}|dollars?|euros?|usd|eur)"
@@ -117,7 +118,7 @@ def values_in(text: str, *, every: bool = False) -> str:
 
     A range has its powers of 2 of whole numbers, else of 10, or `every` whole number.
     """
-    if drawn := re.fullmatch(_SPAN, text.replace(" ", "")):
+    if drawn := re.fullmatch(_SPAN, text.replace(" ", "")) or re.fullmatch(_LIMITS, text.replace(" ", "")):
         text = f"{drawn[1]}..{drawn[2]}"
     text = re.sub(r"^(?:tune\.)?(?:choice|grid_search)(?=\()", "", text)
     inside = re.sub(r"^(?:up[ _]?to[ _]?|<=?) ?(?=\d)", "1..", text.strip("()[]{} "))

@@ -53,6 +53,7 @@ _FILES_OF_CONFIGS = (".yaml", ".yml")
 _LEAVES_OUT = ("exclude", "excludes", "except", "without", "skip", "drop", "remove", "leave_out")
 _MOST_LISTED = 8  # keys of a section, or choices of a group
 _LONGEST_QUOTED = 200  # longer values are not repeated in a message
+_ALONE = "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
 _COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
 
 
@@ -67,7 +68,10 @@ class CompositionError(ConfigError):
         with suppress(*WRONG):  # the primary config cannot be read, and overrides are not to blame
             self._try(overrides)
         # In the order of the command line, whatever the order in which they were tried.
-        lines = [self._unfit[override] for override in overrides if override in self._unfit]
+        told = [override for override in overrides if override in self._unfit]
+        # Of several words (`describe trial 12ab`) those that say nothing by themselves belong to another one.
+        words = [override for override in told if "=" not in override and not self._unfit[override].endswith(_ALONE)]
+        lines = [self._unfit[word] for word in told if not (words and self._unfit[word].endswith(_ALONE))]
         super().__init__(lines or [error_line(error)])
         self.fitting = tuple(override for override in overrides if override not in self._unfit)
         self.composed = self.composed if self._unfit else None
@@ -94,7 +98,8 @@ class CompositionError(ConfigError):
                     config = _composed([*fitting, override])
                     fitting.append(override)
                 except WRONG as error:
-                    self._explain(override, error, _Composed(config, fitting, self._groups))
+                    before = _Composed(config, fitting, self._groups)
+                    self._unfit[override] = _Wrong(override, error, before).explanation()
         others = [override for override in overrides if override not in choices]
         self._set(others, config, _Composed(config, fitting, self._groups))
 
@@ -108,7 +113,7 @@ class CompositionError(ConfigError):
                 apply_override(override, self.composed)
                 fitting.append(override)
             except WRONG as error:
-                self._explain(override, error, before)
+                self._unfit[override] = _Wrong(override, error, before).explanation()
         try:
             resolved(self.composed)
         except WRONG as error:
@@ -116,13 +121,10 @@ class CompositionError(ConfigError):
             middle = len(fitting) // 2
             if middle == 0:
                 self.composed = config
-                self._explain(fitting[0], error, before)
+                self._unfit[fitting[0]] = _Wrong(fitting[0], error, before).explanation()
                 return
             self._set(fitting[:middle], config, before)
             self._set(fitting[middle:], self.composed, before)
-
-    def _explain(self, override: str, error: Exception, config: _Composed) -> None:
-        self._unfit[override] = _explained(override, error, config)
 
 
 class _Composed:
@@ -211,54 +213,75 @@ def _no_key(override: str, key: str, value: str, config: _Composed) -> str:
     return f"{override!r}: there is no key {key!r}{_instead_of(key, value, config)}"
 
 
-def _explained(override: str, error: Exception, config: _Composed) -> str:
-    """Return why an override does not fit to a config, with a suggestion."""
-    keys, groups = config.keys, config.groups
-    key, equals, value = override.lstrip("+~").partition("=")
-    # It is no override at all.
-    if not key:
-        return f"{override!r} has no key: write KEY=VALUE without spaces"
-    if not equals and not override.startswith("~"):
-        return f"{override!r} is not KEY=VALUE{_word_without_key(override, config)}"
-    # It leaves out values: `lr_rule!=sqrt`, `~sweep.axes.lr_rule=sqrt`, `sweep.exclude={lr_rule: sqrt}`.
-    if key == "sweep.exclude" or key.endswith("!") or override.startswith("~sweep.axes."):
-        axis, _, last = key.removeprefix("sweep.axes.").rstrip("!").rpartition("." if not equals else "\0")
-        instead = left_out(value or last, config.axes, (axis or last) if key != "sweep.exclude" else "")
-        if instead:
-            return f"{override!r}: {instead}"
-    # It chooses a config of a group: `scale=` is short for the group sweep/NAME.
-    if key.startswith("sweep/") and not groups.options(key):
-        return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
-    options = groups.options(key) if key in groups.names or "/" in key else []
-    if "Ambiguous value" in str(error) or ("," in value and set(value.split(",")) <= set(options)):
-        if not (key in config.known.names or key.startswith("sweep.axes.")):
-            return _no_key(override, key, f"[{value}]", config)
-        return f"{override!r}: {_several_values(key, value, groups)}; with -m they are several sweeps"
-    if options and value == "null" and key not in ("trainable", "sweep"):
-        return f"{override!r}: to leave out a group, write ~{key}"
-    if options and value not in options:
-        scale = f"scale={value}" if key.startswith("sweep/") else ""
-        return f"{scale or override!r}: {_no_choice(key, value, options)}"
-    # It sets a key that does not exist.
-    if "Could not override" in str(error):
-        if key in keys:  # a mapping that adds keys to this section
-            names = [dotted.rpartition(".")[2] for dotted in keys if dotted.rpartition(".")[0] == key]
-            return f"{override!r}: {key} takes no other keys than {', '.join(names)}"
-        return _no_key(override, key, value, config)
-    # Its value is a range or a list as other programs write it.
-    inner = re.fullmatch(r"\{([\w.]+):(.*)\}", value) if key == "sweep.axes" else None
-    name, text = (f"sweep.axes.{inner[1]}", inner[2]) if inner else (key, value)
-    if "(" in text and not text.startswith("range(") and (values := values_in(text)) != text:
-        instead = instead_of_key(name, f"[{values}]", config.known)
+class _Wrong:
+    """An override that does not fit to a config, and its explanation. Each method explains one mistake, or nothing."""
+
+    def __init__(self, override: str, error: Exception, config: _Composed) -> None:
+        self.override, self.error, self.config = override, error, config
+        self.key, self.equals, self.value = override.lstrip("+~").partition("=")
+
+    def explanation(self) -> str:
+        """Return why the override does not fit, with a suggestion."""
+        specific = self._no_override() or self._values_left_out() or self._choice() or self._no_such_key()
+        return specific or self._values_in_other_notation() or self._unreadable()
+
+    def _no_override(self) -> str:
+        if not self.key:
+            return f"{self.override!r} has no key: write KEY=VALUE without spaces"
+        is_word = not self.equals and not self.override.startswith("~")
+        return f"{self.override!r} is not KEY=VALUE{_word_without_key(self.override, self.config)}" if is_word else ""
+
+    def _values_left_out(self) -> str:
+        """Explain `lr_rule!=sqrt`, `~sweep.axes.lr_rule=sqrt`, `~sweep.axes.sqrt`, `sweep.exclude={lr_rule: sqrt}`."""
+        if not (self.key == "sweep.exclude" or self.key.endswith("!") or self.override.startswith("~sweep.axes.")):
+            return ""
+        axis = "" if self.key == "sweep.exclude" else self.key.removeprefix("sweep.axes.").rstrip("!")
+        before, _, last = axis.rpartition(".")
+        instead = left_out(*((self.value, self.config.axes, axis) if self.value else (last, self.config.axes, before)))
+        return instead and f"{self.override!r}: {instead}"
+
+    def _choice(self) -> str:
+        key, value, groups = self.key, self.value, self.config.groups
+        options = groups.options(key) if key in groups.names or "/" in key else []
+        if "Ambiguous value" in str(self.error) or ("," in value and {*value.split(",")} <= {*options}):
+            if not (key in self.config.known.names or key.startswith("sweep.axes.")):
+                return _no_key(self.override, key, f"[{value}]", self.config)
+            return f"{self.override!r}: {_several_values(key, value, groups)}; with -m they are several sweeps"
+        if key.startswith("sweep/") and not options:  # `scale=` is short for the group sweep/NAME
+            return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
+        if not options or value in options:
+            return ""
+        if value == "null" and key not in ("trainable", "sweep"):
+            return f"{self.override!r}: to leave out a group, write ~{key}"
+        written = f"scale={value}" if key.startswith("sweep/") else repr(self.override)
+        return f"{written}: {_no_choice(key, value, options)}"
+
+    def _no_such_key(self) -> str:
+        if "Could not override" not in str(self.error):
+            return ""
+        if self.key in self.config.keys:  # a mapping that adds keys to this section
+            names = [dotted.rpartition(".")[2] for dotted in self.config.keys if dotted.rpartition(".")[0] == self.key]
+            return f"{self.override!r}: {self.key} takes no other keys than {', '.join(names)}"
+        return _no_key(self.override, self.key, self.value, self.config)
+
+    def _values_in_other_notation(self) -> str:
+        """Explain a range or a list as other programs write it: `loguniform(1e-4,1e-1)`, `choice(1,2)`."""
+        axis = re.fullmatch(r"\{([\w.]+):(.*)\}", self.value) if self.key == "sweep.axes" else None
+        name, text = (f"sweep.axes.{axis[1]}", axis[2]) if axis else (self.key, self.value)
+        values = values_in(text)
+        if "(" not in text or text.startswith("range(") or values == text:
+            return ""
         line = Replacement(name.removeprefix("sweep.axes.")).override("sweep.axes.", values)
-        instead = instead or (f"write {line}" if config.fits(line) else "")
-        if instead:
-            return f"{f'{name}={text}'!r}: {instead}"
-    if key == "rerun" and not value.startswith(("[", "{")):  # with a cell's label, `2×32 sqrt`
-        return f"{override!r}: {next(form_errors(value), '')}"
-    # Its value cannot be read. Labels and environment variables are given by `++`, which the user has not typed.
-    written = override.removeprefix("++")
-    return f"{written!r}: {error_line(error)}{_quoting(written, error)}"
+        instead = instead_of_key(name, f"[{values}]", self.config.known)
+        instead = instead or (f"write {line}" if self.config.fits(line) else "")
+        return instead and f"{f'{name}={text}'!r}: {instead}"
+
+    def _unreadable(self) -> str:
+        if self.key == "rerun" and not self.value.startswith(("[", "{")):  # with a cell's label, `2×32 sqrt`
+            return f"{self.override!r}: {next(form_errors(self.value), '')}"
+        # Labels and environment variables are given by `++`, which the user has not typed.
+        written = self.override.removeprefix("++")
+        return f"{written!r}: {error_line(self.error)}{_quoting(written, self.error)}"
 
 
 def _no_choice(group: str, value: str, options: Sequence[str]) -> str:
@@ -370,7 +393,7 @@ def _word_without_key(word: str, config: _Composed) -> str:
         return f": {instead}"
     if word in keys:
         return f": write {word}=VALUE, as conf/config.yaml describes it"
-    return "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
+    return _ALONE
 
 
 def _own_file(file: str) -> str:
@@ -397,6 +420,8 @@ def _own_code(group: str, value: str) -> str:
     if group == "model" and value.startswith("timm"):
         name = value.partition("/")[2] or "NAME"
         return f"; or write model.name=timm:create_model +model.model_name={name} 'trusted_modules=[timm]'"
+    if group == "model" and "/" in value:  # a name of Hugging Face's hub
+        return "; for a downloaded model of Hugging Face: model=hf model.path=FOLDER"
     if group != "sweep":
         return ""
     if value.endswith(_FILES_OF_CONFIGS):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from rich.console import Console, Group
@@ -74,11 +75,13 @@ class InterimResults:
         if not judgement.fault and unit.endswith("/s") and rate > 0 and (known is None or rate > known[0]):
             self._fastest[row["gpus"]] = (rate, trial_label(row), unit)
 
-    @property
-    def faults(self) -> Counter[Fault]:
-        """The numbers of ok trials whose timing is not valid, by the fault."""
-        judgements = [judgement for row, judgement in self._rows.values() if row["status"] == Status.OK]
-        return Counter(judgement.fault for judgement in judgements if judgement.fault)
+    def invalid(self) -> dict[float, list[Judgement]]:
+        """Return the judgements of the ok trials whose timing is not valid, by their number of GPUs."""
+        invalid: dict[float, list[Judgement]] = {}
+        for row, judgement in self._rows.values():
+            if row["status"] == Status.OK and judgement.fault:
+                invalid.setdefault(row["gpus"], []).append(judgement)
+        return invalid
 
     def lines(self) -> Iterator[str]:
         """Yield a line each for the fastest trial, the speed-up and the best metric, or why one is not known."""
@@ -118,20 +121,22 @@ class InterimResults:
             yield f"no result{of} so far: {count} of {count} trials {last['status']}: {last['note']}{remedy}"
 
     def _without_speed(self) -> Iterator[str]:
-        """Yield a line if ok trials of a number of GPUs have no valid timing, with the reason and the remedy."""
-        invalid: dict[float, list[Judgement]] = {}
-        for row, judgement in self._rows.values():
-            if row["status"] == Status.OK and judgement.fault and row["gpus"] not in self._fastest:
-                invalid.setdefault(row["gpus"], []).append(judgement)
-        if not invalid:
-            return
-        words = " or ".join(gpus_in_words(gpus, on_cpu=self._on_cpu) for gpus in sorted(invalid))
-        count = sum(map(len, invalid.values()))
-        last = list(invalid.values())[-1][-1]
-        of = f" of {words}" if self._fastest else ""
-        if last.fault:
-            why = f"{FAULTY[last.fault]} ({'; '.join(last.reasons)}). {REMEDIES[last.fault]}"
-            yield f"no speed{of} so far: {count} of {counted(count, 'timing', 'timings')} {why}"
+        """Yield a line for each number of GPUs none of whose timings is valid, with the reason and the remedy."""
+        invalid = self.invalid()
+        groups = {gpus: judgements for gpus, judgements in invalid.items() if gpus not in self._fastest}
+        if not self._fastest:  # one line for all
+            groups = {0.0: list(chain(*invalid.values()))}
+        for gpus, judgements in groups.items():
+            of = f" of {gpus_in_words(gpus, on_cpu=self._on_cpu)}" if gpus else ""
+            if judgements and (fault := judgements[-1].fault):
+                why = f"timings: {_in_words(judgements)} ({'; '.join(judgements[-1].reasons)})"
+                yield f"no speed{of} so far, {why}. {REMEDIES[fault]}"
+
+
+def _in_words(judgements: Iterable[Judgement]) -> str:
+    """Return the numbers of timings by their fault: `2 disturbed, 1 too short`."""
+    faults = Counter(FAULTY[judgement.fault] for judgement in judgements if judgement.fault)
+    return ", ".join(f"{count} {fault}" for fault, count in faults.items())
 
 
 @dataclass(kw_only=True)
@@ -292,9 +297,8 @@ class Display:
     def _table(self, most: int) -> Table:
         """Return the table of the running trials and at most `most` ended ones, with the counts as its title."""
         counts = {status: f"{count} {status}" for status, count in sorted(self._ended.items())}
-        if faults := self._interim.faults:
-            timings = ", ".join(f"{count} {FAULTY[fault]}" for fault, count in faults.items())
-            counts[Status.OK] += f" (timings: {timings})"
+        if invalid := self._interim.invalid():
+            counts[Status.OK] += f" (timings: {_in_words(chain(*invalid.values()))})"
         title = ", ".join([f"{len(self._running)} running", f"{self._waiting} waiting", *counts.values()])
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
         labels = [

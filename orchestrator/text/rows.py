@@ -30,6 +30,23 @@ WORDS: Mapping[str, str] = {
 Row = Mapping[Any, Any]  # a cell as {column: value}
 
 
+class ResultsFrame(pd.DataFrame):
+    """A frame of cells or trials. As text it has the important columns, as far as they have values."""
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return ResultsFrame
+
+    def __repr__(self) -> str:
+        """Return these columns, which fit into a terminal, and the size of the frame."""
+        named = ("cell", "seed", "status", "epoch_s", "samples_per_s", "speedup", "val_accuracy", "val_loss")
+        shown = [column for column in named if column in self and self[column].notna().any()][:6]
+        if "cell" not in shown or len(shown) == self.shape[1]:
+            return super().__repr__()
+        table = self[shown].to_string(max_rows=pd.get_option("display.max_rows"), show_dimensions=False)
+        return f"{table}\n\n[{self.shape[0]} rows x {self.shape[1]} columns, of which these are shown]"
+
+
 def head(cells: pd.DataFrame, title: str) -> list[str]:
     """Return the heading lines: sweep, devices, and the number of seeds."""
     devices = numbers.plain(", ".join(cells["device"].dropna().unique())) or "not known"

@@ -12,6 +12,8 @@ import pytest
 
 from orchestrator import ConfigError, load_results, plan_sweep, run_sweep
 from orchestrator.library import NotebookPlots
+from tests.unit.orchestrator.frames import collect
+from tests.unit.orchestrator.records import record_of
 
 
 def test_a_missing_table_is_reported_with_the_existing_ones(tmp_path: Path) -> None:
@@ -42,12 +44,18 @@ def test_results_show_their_verdict_and_best_cell(tmp_path: Path) -> None:
 def test_important_columns_are_first(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").touch()
     (tmp_path / "tables").mkdir()
-    columns = ["sweep", "cell_id", "gpus", "speedup", "status", "optimizer.lr", "lr", "note"]
-    frame = pd.DataFrame([range(8), range(8)], columns=columns).assign(epoch_s=[3.0, 2.0])
-    frame.to_parquet(tmp_path / "tables/summary.parquet")
-    expected = ["gpus", "lr", "optimizer.lr", "status", "speedup", "epoch_s", "sweep", "cell_id", "note"]
-    summary = load_results(tmp_path).summary
-    assert list(summary) == expected and summary["epoch_s"].tolist() == [2.0, 3.0]
+    records = [record_of(gpus, seed, metrics={"epoch_s": 9.0 - gpus}) for gpus in (1, 2) for seed in (0, 1)]
+    trials, cells = collect(records, scaling="weak")
+    trials.to_parquet(tmp_path / "tables/trials.parquet")
+    cells.to_parquet(tmp_path / "tables/summary.parquet")
+    results = load_results(tmp_path)
+    assert [*results.summary][:3] == ["cell", "gpus", "device_batch_size"] and {*cells} < {*results.summary}
+    assert results.summary["epoch_s"].tolist() == pytest.approx([7.0, 8.0])
+    fastest = results.summary["cell"][0]
+    assert results.trials.query("gpus == 2")["cell"].tolist() == [fastest] * 2
+    for frame in (results.summary, results.trials, results.trials.head(2)):
+        assert all(len(line) <= 80 for line in repr(frame).splitlines()) and fastest[:3] in repr(results.trials)
+    assert repr(results.trials[["gpus"]]) == repr(pd.DataFrame(results.trials[["gpus"]]))
 
 
 def test_a_sweep_in_results_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

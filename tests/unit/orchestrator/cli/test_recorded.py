@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,24 @@ def report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
         return status, told.out + told.err
 
     return run
+
+
+@pytest.mark.parametrize("words", ["--resume {}", "--resume-from={}", "mode=resume results_dir={}", "resume={}"])
+def test_a_folder_to_resume_names_its_command(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_results(tmp_path / "kept", "sweep=batch_scaling", "results_dir=elsewhere", "sweep.axes.seed=[0]")
+    assert main(words.format(tmp_path / "kept").split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    typed = shlex.split(line.partition("write python -m orchestrator ")[2])
+    assert {*typed} == {"sweep=batch_scaling", "sweep.axes.seed=[0]", f"results_dir={tmp_path}", "sweep.name=kept"}
+
+
+def test_a_renamed_folder_has_its_new_name_in_the_tables(
+    report: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "some" / "kept").rename(tmp_path / "some" / "renamed")
+    assert "renamed ·" in report(f"results_dir={tmp_path}/some/renamed")[1]
+    with (tmp_path / "some" / "renamed" / "tables" / "summary.csv").open() as file:
+        assert {row["sweep"] for row in csv.DictReader(file)} == {"renamed"}
 
 
 def test_report_of_a_folder_uses_its_own_config(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

@@ -117,7 +117,16 @@ WISHES = {
     "margin=0.5%": "report.margin=0.005",
     "+amp=true": "trainable.precision=bf16",
     "+trainable.amp=true": "trainable.precision=bf16",
-    "++sweep.budget.hours=1": "time_limit_s=3600",
+    "++sweep.budget.hours=1": "sweep.budget.wall_s=3600",
+    "wandb.project=mine": "tracker.wandb.project=mine",
+    "parameters.lr.values=[0.1,0.2]": 'sweep.axes."trainable.lr"=[0.1,0.2]',
+    "parameters.lr={values:[0.1,0.3]}": 'sweep.axes."trainable.lr"=[0.1,0.3]',
+    "parameters.lr={min:0.001,max:0.1}": 'sweep.axes."trainable.lr"=[0.001,0.01,0.1]',
+    "resources_per_trial={cpu:2}": "resources.cpus_per_worker=2",
+    "early_terminate.type=hyperband": "sweep.early_stop=asha",
+    "--overwrite-output-dir": "rerun=all",
+    "~sweep.axes.sqrt": "sweep.exclude=[{lr_rule: sqrt}]",
+    "hydra/launcher=submitit_slurm": "mode=launch",
     "exclude=sqrt": "sweep.exclude=[{lr_rule: sqrt}]",
     "--exclude sqrt": "sweep.exclude=[{lr_rule: sqrt}]",
     "lr_rule!=sqrt": "sweep.exclude=[{lr_rule: sqrt}]",
@@ -307,6 +316,7 @@ def test_words_with_two_meanings_have_the_likely_one(word: str, told: list[str])
         ("sweep.exclude=sqrt", "'sweep.exclude=[{lr_rule: sqrt}]'"),
         ("sweep.exclude=[sqrt]", "'sweep.exclude=[{lr_rule: sqrt}]'"),
         ("sweep.exclude={lr_rule: sqrt}", "'sweep.exclude=[{lr_rule: sqrt}]'"),
+        ("sweep.skip={gpus: 2, lr_rule: sqrt}", "'sweep.exclude=[{gpus: 2, lr_rule: sqrt}]'"),
         ("sweep=/home/me/my/sweep/mine.yaml", "-cd /home/me/my sweep=mine"),
         ("config=/home/me/my/sweep/mine.yaml", "-cd /home/me/my sweep=mine"),
         ("--config mine.yaml", "-cd my sweep=mine"),
@@ -333,6 +343,25 @@ def test_names_in_other_braces_are_refused(words: str, names: list[str], capsys:
     rates = ["trainable.lr=1", "trainable.reference_batch_size=32"]
     main(["sweep=batch_scaling", "mode=plan", *rates, *command])
     assert re.findall(r"in place of \S+: write \{(\w+)\}", capsys.readouterr().err) == names
+
+
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        (["sweep=batch_scaling", "sweep.axes.batch=[8]", "sweep.axes.devices=[1]"], 2),  # axes, all at once
+        (["describe", "trial", "12ab"], 1),  # one of several words says what was meant
+        (["foo", "bar"], 2),
+    ],
+)
+def test_each_mistake_is_one_line(given: list[str], lines: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(given) == 2
+    assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+def test_a_glob_of_choices_is_several_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
+    folders = "results_dir=results/${hydra:job.num}"
+    assert main(["-m", "sweep=batch_scaling", "mode=plan", "schedule=glob(co*)", folders]) == 0
+    assert capsys.readouterr().out.count("trials to run") == 2
 
 
 def test_values_of_a_multirun_are_offered_as_an_axis(capsys: pytest.CaptureFixture[str]) -> None:
