@@ -145,7 +145,7 @@ def _values_behind(following: Sequence[str]) -> list[str]:
     """Return the values of an option at the beginning of the arguments that follow it: one, or several numbers."""
     values: list[str] = []
     for word in following:
-        is_value = not word.startswith("-") and "=" not in word
+        is_value = not word.startswith(("-", "~", "+")) and "=" not in word
         if not is_value or (values and not (values[-1][:1].isdigit() and word[:1].isdigit())):
             break
         values.append(word)

@@ -147,7 +147,7 @@ def continued(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def command_again(place: str, overrides: Sequence[str] = ()) -> str:
-    """Return the command that ran the sweep in this folder of results, with these overrides in place of its own.
+    """Return the command that ran the sweep in this folder of results, with these overrides in place of those recorded.
 
     Empty if that is not the folder of one sweep. The command is only told: the journal may come from a stranger.
     """

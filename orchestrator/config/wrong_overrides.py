@@ -214,7 +214,7 @@ def _no_key(override: str, key: str, value: str, config: _Composed) -> str:
 
 
 class _Wrong:
-    """An override that does not fit to a config, and its explanation. Each method explains one mistake, or nothing."""
+    """An override that does not fit to a config, and its explanation. Each method explains one error, or nothing."""
 
     def __init__(self, override: str, error: Exception, config: _Composed) -> None:
         self.override, self.error, self.config = override, error, config

@@ -187,7 +187,8 @@ def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
         told = []
         for wish in wishes:
             key = wish.partition("=")[0]
-            starts = (key, f"unknown {key}", key.removeprefix("sweep.axes."))
+            names = (key, f"unknown {key}", key.removeprefix("sweep.axes."))
+            starts = tuple(f"{name}{end}" for name in names for end in (" ", "' ", ":"))
             by_wish = [line for line in lines if repr(wish) in line]
             for line in by_wish or [line for line in lines if line.removeprefix("axis '").startswith(starts)]:
                 assert suggestion(line) == WISHES[wish] and len(line) <= 4 * 80
@@ -353,7 +354,7 @@ def test_names_in_other_braces_are_refused(words: str, names: list[str], capsys:
         (["foo", "bar"], 2),
     ],
 )
-def test_each_mistake_is_one_line(given: list[str], lines: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_error_is_one_line(given: list[str], lines: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(given) == 2
     assert len(capsys.readouterr().err.splitlines()) == lines
 
