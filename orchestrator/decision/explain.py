@@ -27,7 +27,7 @@ from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, 
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Moments, jeffreys
-from orchestrator.telemetry.timing_gate import FOREIGN_CPU, Fault
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, TOO_SHORT, Fault
 from orchestrator.text.rows import cell_label, named, varying
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
@@ -175,6 +175,8 @@ def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
     # A program that happened to run beside is no cause of other faults, nor of other disturbances.
     is_cause = (load["foreign_cpu"] > FOREIGN_CPU) & (fault is Fault.DISTURBED)
     load = load[is_cause]
+    # The notes of such trials may be about something else.
+    own_words = {Fault.SHARED: "", Fault.TOO_SHORT: TOO_SHORT}
     return remark(
         "no_speed",
         count=len(faulty),
@@ -182,8 +184,7 @@ def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
         fault=fault.value,
         by=str(load["foreign_cpu_by"].mode()[0]) if len(load) else "",
         cpu=float(load["foreign_cpu"].median()),
-        # The note of a trial on shared devices is about something else.
-        note="" if fault is Fault.SHARED else str(faulty["note"].iloc[0]).rstrip("."),
+        note=own_words.get(fault, str(faulty["note"].iloc[0]).rstrip(".")),
     )
 
 

@@ -28,6 +28,8 @@ On a GPU the limit is divided by the share of a step that is not the GPU's own w
 SLOW_CLOCK = 0.95  # fraction of the device's median clock over all windows
 SWAPPED_PAGES = 256  # a megabyte on most machines: any kernel swaps less than that now and then
 
+TOO_SHORT = f"timed window below {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps"
+
 
 class Fault(StrEnum):
     """Why a timing is invalid, ordered by what has to change first."""
@@ -236,8 +238,7 @@ def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:
         reason = "samples/s assumes the trial's batch: no loader of PyTorch or input of the model tells the samples"
         return Judgement(fault=Fault.ASSUMED_SAMPLES, reasons=[reason, *disturbances])
     if _is_short(record):
-        reason = f"timed window below {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps"
-        return Judgement(fault=Fault.TOO_SHORT, reasons=[reason, *disturbances])
+        return Judgement(fault=Fault.TOO_SHORT, reasons=[TOO_SHORT, *disturbances])
     return Judgement(fault=Fault.DISTURBED if disturbances else None, reasons=disturbances)
 
 
