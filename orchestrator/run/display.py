@@ -18,7 +18,7 @@ from rich.text import Text
 from orchestrator.config.request import Metric
 from orchestrator.schedule.simulation import time_left_s
 from orchestrator.store.record import TrialOutcome, TrialRecord, metric_value, tokens_per_s
-from orchestrator.telemetry.timing_gate import FAULTY, REMEDIES, VALID, Fault, Judgement
+from orchestrator.telemetry.timing_gate import FAULTS, VALID, Fault, Judgement
 from orchestrator.text.numbers import counted, duration
 from orchestrator.text.rows import gpus_in_words, trial_label
 from sweeps.identity import SHOWN_DIGITS
@@ -130,12 +130,12 @@ class InterimResults:
             of = f" of {gpus_in_words(gpus, on_cpu=self._on_cpu)}" if gpus else ""
             if judgements and (fault := judgements[-1].fault):
                 why = f"timings: {_in_words(judgements)} ({'; '.join(judgements[-1].reasons)})"
-                yield f"no speed{of} so far, {why}. {REMEDIES[fault]}"
+                yield f"no speed{of} so far, {why}. {FAULTS[fault][1]}"
 
 
 def _in_words(judgements: Iterable[Judgement]) -> str:
     """Return the numbers of timings by their fault: `2 disturbed, 1 too short`."""
-    faults = Counter(FAULTY[judgement.fault] for judgement in judgements if judgement.fault)
+    faults = Counter(FAULTS[judgement.fault][0] for judgement in judgements if judgement.fault)
     return ", ".join(f"{count} {fault}" for fault, count in faults.items())
 
 
@@ -216,7 +216,7 @@ class Display:
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_label(trial)}"
             line += "".join(f"  {name} {short_number(value)}" for name, value in figures.items())
             notes = [_PURPOSES.get(trial.purpose, ""), outcome.note]
-            notes += [f"{FAULTY[judgement.fault]}: {'; '.join(judgement.reasons)}"] if judgement.fault else []
+            notes += [f"{FAULTS[judgement.fault][0]}: {'; '.join(judgement.reasons)}"] if judgement.fault else []
             line += "".join(f"  {note}" for note in notes if note)
             self._print(line, style="" if outcome.status is Status.OK else "bold red")
         self.refresh()

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import SURE, Remark
-from orchestrator.telemetry.timing_gate import FAULTY, REMEDIES
+from orchestrator.telemetry.timing_gate import FAULTS
 from orchestrator.text import numbers
 from orchestrator.text.numbers import suited
 from orchestrator.text.rows import gpus_in_words
@@ -72,11 +72,10 @@ def template() -> Any:
     environment.globals |= {
         "amount": lambda unit, value, *beside: suited(unit, value, *filter(None, beside)).text(value),
         "counted": numbers.counted,
-        "faulty": FAULTY,
+        "faults": FAULTS,
         "infinity": math.inf,
         "gpus": lambda count, on_cpu: gpus_in_words(count, on_cpu=on_cpu),
         "quantile": LOSS_QUANTILE,
-        "remedies": REMEDIES,
         "sure": SURE,
         "tie": TIE,
         "unbounded": UNBOUNDED,

@@ -45,27 +45,22 @@ class Fault(StrEnum):
     """Much slower than other seeds of its cell, which agree. Such a seed would dominate the mean of few."""
 
 
-FAULTY: Mapping[Fault, str] = {
-    Fault.TOO_FEW_WORKERS: "of too few workers",
-    Fault.ASSUMED_SAMPLES: "of assumed samples",
-    Fault.TOO_SHORT: "too short",
-    Fault.SHARED: "on shared devices",
-    Fault.SEVERAL_MODELS: "on several device models",
-    Fault.DISTURBED: "disturbed",
-    Fault.STRAGGLER: "much slower than other seeds",
+FAULTS: Mapping[Fault, tuple[str, str]] = {
+    Fault.TOO_FEW_WORKERS: (
+        "of too few workers",
+        "Have the command train with one process for each GPU (docs/how-to/several-gpus.md)",
+    ),
+    Fault.ASSUMED_SAMPLES: (
+        "of assumed samples",
+        "Declare trainable.samples_per_epoch, or mark the steps (docs/how-to/command.md)",
+    ),
+    Fault.TOO_SHORT: ("too short", "Make trials longer (budget.epochs)"),
+    Fault.SHARED: ("on shared devices", "Give each trial its own devices (resources.timing)"),
+    Fault.SEVERAL_MODELS: ("on several device models", "Choose one device model (cluster.gpu_type)"),
+    Fault.DISTURBED: ("disturbed", "Stop other programs, then time again with mode=settle"),
+    Fault.STRAGGLER: ("much slower than other seeds", "Stop other programs, then time again with mode=settle"),
 }
-"""Words for a timing with this fault."""
-
-_TIME_AGAIN = "Stop other programs, then time again with mode=settle"
-REMEDIES: Mapping[Fault, str] = {
-    Fault.TOO_FEW_WORKERS: "Have the command train with one process for each GPU (docs/how-to/several-gpus.md)",
-    Fault.ASSUMED_SAMPLES: "Declare trainable.samples_per_epoch, or mark the steps (docs/how-to/command.md)",
-    Fault.TOO_SHORT: "Make trials longer (budget.epochs)",
-    Fault.SHARED: "Give each trial its own devices (resources.timing)",
-    Fault.SEVERAL_MODELS: "Choose one device model (cluster.gpu_type)",
-    Fault.DISTURBED: _TIME_AGAIN,
-    Fault.STRAGGLER: _TIME_AGAIN,
-}
+"""Words for a timing with this fault, and the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
