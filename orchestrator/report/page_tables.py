@@ -134,7 +134,7 @@ _OF_CELLS: Columns = {
     "val. accuracy": _measured("val_accuracy", _three),
     "metric holds": _chance("p_within"),
     IS_BEST: _chance("p_best"),
-    "speed-up": speedup_text,
+    "scaling": speedup_text,
     "efficiency": efficiency_text,
     "status": status,
     "seeds ok": lambda row: f"{row['n_ok']}/{row['n_seeds']}",
@@ -144,7 +144,7 @@ _OF_CELLS: Columns = {
     "epoch [s]": _timed("epoch_s"),
     "first epoch [s]": _measured("first_epoch_s"),
     "to target [s]": _measured("time_to_target_s"),
-    "speed-up to target": _measured("speedup_to_target", numbers.times, "×"),
+    "scaling to target": _measured("speedup_to_target", numbers.times, "×"),
     "energy [J]": _measured("energy_j"),
     "energy [J/sample]": _measured("energy_j_per_sample"),
     "power [W]": _measured("power_w"),
@@ -163,6 +163,9 @@ _OF_TRIALS: Columns = {
     "to target [s]": _measured("time_to_target_s"),
     "wall [s]": _measured("wall_s"),
     "timing": lambda row: {True: "valid", False: "not valid"}.get(row["timing_valid"], ""),
+    "shared with": lambda row: next(
+        (str(row[name]) for name in ("same_as", "timed_with") if isinstance(row[name], str) and row[name]), ""
+    ),
     "note": lambda row: str(row["note"]),
     "trial": lambda row: str(row["trial_id"]),
 }

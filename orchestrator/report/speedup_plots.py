@@ -1,4 +1,4 @@
-"""The report's charts of the speed-up: by GPUs, with a row or line for each batch, and where it is lost.
+"""The report's charts of scaling: throughput by GPUs at each batch, and where it is lost.
 
 All draw the rows of `cell_rows`.
 """
@@ -11,6 +11,7 @@ from dataclasses import replace
 import pandas as pd
 
 from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss, words_of
+from orchestrator.decision.eligibility import speed_is_known
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
 from orchestrator.report.plot import Plot, Spec
@@ -25,7 +26,7 @@ def _is_compared(cells: pd.DataFrame) -> pd.Series[bool]:
 
 
 def speedup(cells: pd.DataFrame) -> Plot:
-    """Return the chart of throughput relative to the baseline, beside the ideal speed-up."""
+    """Return the chart of the throughput over that of the fewest GPUs at the same batch, beside the ideal."""
     gpus = vega.word("gpus", cells)
     known = cells[cells["speedup"].notna()]
     # The reason stands in the page, so that a missing chart is no riddle.
@@ -36,8 +37,8 @@ def speedup(cells: pd.DataFrame) -> Plot:
         absent = f"All cells that are ok have the same number of {gpus}."
     plot = Plot(
         name="speedup",
-        title=f"Speed-up of more {gpus}",
-        about=f"Throughput as a multiple of the baseline's, at the same {vega.fixed_batch(cells)}"
+        title=f"Scaling to more {gpus}",
+        about=f"Throughput as a multiple of that of the fewest {gpus}, at the same {vega.fixed_batch(cells)}"
         f" ({cells['scaling'].iloc[0]} scaling). Dashed: the ideal, in proportion to the {gpus}. Percentages: share of"
         f" the ideal. {vega.ABOUT_INTERVALS}",
         absent=absent,
@@ -67,7 +68,7 @@ def _one_step(known: pd.DataFrame) -> list[Spec]:
     """Return the layers for a single step of the GPUs: a row for each batch, with its ideal."""
     # Room for the labels right of the largest value.
     most = max(float((known["speedup"] / known["efficiency"]).max()), float(known["speedup"].max()))
-    x = {**vega.quantity("speedup", "speed-up", domain=[0, 1.3 * most], nice=False), "axis": {"tickCount": 4}}
+    x = {**vega.quantity("speedup", "scaling", domain=[0, 1.3 * most], nice=False), "axis": {"tickCount": 4}}
     place = {"x": x, "y": vega.category("fixed_batch", vega.fixed_batch(known), axis={"grid": False})}
     # Every point has the larger number of GPUs, so that a legend would have one entry.
     look = {"color": {**vega.coloured_gpus(known), "legend": None}}
@@ -92,7 +93,7 @@ def _several_steps(known: pd.DataFrame) -> list[Spec]:
     counts = list(known["gpus"].unique())
     # The ideal is a straight line only if both axes are logarithmic.
     scale = {"type": "log", "base": 2, "nice": False}
-    y = {**vega.quantity("speedup", "speed-up", **scale), "axis": {"format": "~r", "tickCount": 5}}
+    y = {**vega.quantity("speedup", "scaling", **scale), "axis": {"format": "~r", "tickCount": 5}}
     place = {"x": vega.doubling("gpus", vega.word("gpus", known), counts), "y": y}
     look = {"color": vega.category("fixed_batch", vega.fixed_batch(known))}
     drawn = "isValid(datum.speedup)"
@@ -121,13 +122,12 @@ _KEPT = {"efficiency": "kept"} | LOST_TO
 
 def why_not_linear(cells: pd.DataFrame) -> Plot:
     """Return the chart with one bar per cell on several GPUs: the efficiency it keeps, and what takes the rest."""
-    gpus = vega.word("gpus", cells)
-    known = cells[cells["lost_rest"].notna()]
+    gpus, known = vega.word("gpus", cells), _with_losses(cells)
     plot = Plot(
         name="why_not_linear",
-        title="Where speed-up is lost",
-        about=f"The share of the ideal speed-up that cells with several {gpus} keep, and where the rest goes.",
-        absent="" if len(known) else f"No cell with several {gpus} has an efficiency and a breakdown of its steps.",
+        title="Where scaling is lost",
+        about=f"The share of ideal scaling that cells with several {gpus} keep, and where the rest goes.",
+        absent="" if len(known) else f"No cell with several {gpus} has valid timings and a breakdown of its steps.",
     )
     if plot.absent:
         return plot
@@ -137,7 +137,7 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     is_loss = "datum.column !== 'efficiency'"
     room = "max(0, 1 - datum.efficiency) / datum.lost"
     fold = [
-        {"filter": "isValid(datum.lost_rest)"},
+        {"filter": "isValid(datum.lost_rest) && datum.timing !== false"},
         {"window": [{"op": "dense_rank", "as": "bar_rank"}], "sort": [{"field": "order"}]},
         {"filter": f"datum.bar_rank <= {vega.MOST_BARS}"},
         {"fold": list(_KEPT), "as": ["column", "share"]},
@@ -157,13 +157,21 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
             "Parts that took less time than in the baseline are negative and not drawn, and the other losses are scaled"
             " to 100%; summary.csv has all."
         )
-    spec = {"transform": fold, **vega.bars("cell", "share", "share of an ideal speed-up", colour=colour, percent=True)}
+    spec = {"transform": fold, **vega.bars("cell", "share", "share of ideal scaling", colour=colour, percent=True)}
     return replace(plot, spec=spec, remarks=remarks)
 
 
+def _with_losses(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells with a breakdown of what they lose whose timing, and that of their baseline, is valid."""
+    has_losses = cells[cells["lost_rest"].notna()]
+    pairs = zip(has_losses["cell_id"], has_losses["baseline_cell_id"], strict=True)
+    is_known = [speed_is_known(cells, own, baseline) for own, baseline in pairs]
+    return has_losses[pd.Series(is_known, has_losses.index, dtype=bool)]
+
+
 def largest(cells: pd.DataFrame, recommendation: Recommendation) -> str:
-    """Return a sentence on the largest loss of speed-up, of the recommended cell or else of the worst one."""
-    known = cells[cells["lost_rest"].notna()]
+    """Return a sentence on the largest loss of scaling, of the recommended cell or else of the worst one."""
+    known = _with_losses(cells)
     # Readers care about the cell that they will use.
     chosen = known[known["cell_id"] == recommendation.cell_id]
     rows = (chosen if len(chosen) else known.sort_values("efficiency")).to_dict("records")
@@ -171,6 +179,6 @@ def largest(cells: pd.DataFrame, recommendation: Recommendation) -> str:
     if not lost:
         return ""
     row = rows[0]
-    share = f"{numbers.percent(row[lost])}% of the ideal speed-up"
+    share = f"{numbers.percent(row[lost])}% of ideal scaling"
     remedy = f" Remedy: {row['remedy'].partition(': ')[2] or row['remedy']}." if row.get("remedy") else ""
     return f"Largest loss of {cell_label(row, varying(cells))}: {words_of(lost, row, cells)} ({share}).{remedy}"

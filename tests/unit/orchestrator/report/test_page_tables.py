@@ -29,9 +29,9 @@ def test_invalid_timings_have_daggers_and_baselines_no_efficiency() -> None:
     rows = [dict(zip((title for title, _ in table["columns"]), row, strict=True)) for row in table["rows"]]
     disturbed = [row for row in rows if row["valid timings"].startswith("0 of ")]
     assert len(disturbed) == 3  # windows of 1.1 s
-    assert all(row[title].endswith(" †") for row in disturbed for title in ("samples/s", "speed-up", "epoch [s]"))
+    assert all(row[title].endswith(" †") for row in disturbed for title in ("samples/s", "scaling", "epoch [s]"))
     assert not any("†" in text for row in rows if row not in disturbed for text in row.values())
-    baselines = [row for row in rows if row["speed-up"] == "1× (baseline)"]
+    baselines = [row for row in rows if row["scaling"] == "1× (baseline)"]
     assert len(baselines) == 9 and all(row["efficiency"] == "" for row in baselines)
 
 

@@ -83,6 +83,10 @@ def test_lost_speedup_is_drawn_and_named() -> None:
         cells, demo.NOT_MADE
     )
     assert largest(made([scaling(1)])[0], demo.NOT_MADE) == ""
+    # Without a valid timing of both cells nothing is known of a loss.
+    for count in (1, 2):
+        untimed = cells.assign(timing_valid=cells["gpus"] != count)
+        assert largest(untimed, demo.NOT_MADE) == "" and why_not_linear(untimed).absent
 
 
 @pytest.mark.parametrize(("rate", "kept"), [(1600.0, 80), (2200.0, 100)])
@@ -91,7 +95,7 @@ def test_no_bar_ends_above_the_ideal(rate: float, kept: int) -> None:
     step = {"step_communication_s": 0.3, "step_compute_s": 0.5}
     cells, rows = made([scaling(1), scaling(2, rate=rate, **step)])
     assert sum(max(0.0, rows[1][name]) for name in ("efficiency", *LOST)) > 1.05
-    shares = [int(text) for text in re.findall(r"ideal speed-up: (\d+)%", svg(why_not_linear(cells), rows))]
+    shares = [int(text) for text in re.findall(r"ideal scaling: (\d+)%", svg(why_not_linear(cells), rows))]
     assert shares[0] == kept and sum(shares) == pytest.approx(100, abs=2)
 
 
