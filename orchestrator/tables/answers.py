@@ -68,7 +68,7 @@ def _judgements(step: GpuStep, recommendation: Recommendation, named: set[str]) 
     values = {"step": step, "metric": recommendation.terms.metric, "why_none": why_none, "by_cost": by_cost}
     compared = cells_worth_it(step, recommendation)
     # Without a gain, the best cell shows what there is instead.
-    cells = compared or [cell for cell in [step.cell] if cell and not why_none]
+    cells = compared or [cell for cell in [step.cell] if cell and step.name_of_fewer and not why_none]
     if not cells:
         yield {**values, "cell": None, "worth": step.worth}
     for place, step_cell in enumerate(cells):

@@ -388,8 +388,8 @@ def test_an_undecided_step_says_which_way_it_leans(recommendation: Recommendatio
     judged = replace(step, worth=UNDECIDED, p_worth=p_worth, if_held=None)
     text = dict(answers(replace(recommendation, gpu_steps=(judged,))))[step.name]
     assert text == f"{said}: 1.90× for 1.05× the cost (1×64 none → 2×64 none)"
-    unknown = replace(judged, cell=None)
-    assert dict(answers(replace(recommendation, gpu_steps=(unknown,))))[step.name] == said
+    for unknown in (replace(judged, cell=None), replace(judged, name_of_fewer="")):
+        assert dict(answers(replace(recommendation, gpu_steps=(unknown,))))[step.name] == said
 
 
 def test_cells_that_further_gpus_are_worth_it_with_have_rows() -> None:
