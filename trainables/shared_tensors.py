@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
@@ -27,24 +26,10 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
-from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
 Chunk = dict[str, Any]
 """A part of a tensor: `name`, the size of the `whole`, the part's `offsets` in it, and its `values` on the CPU."""
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Return the rank's own part of a tensor, which shares its memory; the tensor itself if it is not divided."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def groups_of_parts(tensor: Tensor) -> list[dist.ProcessGroup]:
-    """Return the groups of ranks over which a sum of the parts is that of the whole; empty if it is not divided."""
-    if not isinstance(tensor, DTensor):
-        return []
-    mesh = tensor.device_mesh
-    return [mesh.get_group(axis) for axis, placement in enumerate(tensor.placements) if placement.is_shard()]
 
 
 def chunks_of(tensors: Mapping[str, Tensor], *, alone: bool) -> list[Chunk]:
@@ -95,30 +80,6 @@ class SharedTensors:
         reader, planner = _Reader(self.chunks), DefaultLoadPlanner()
         with _one_process_is_intended():
             state_dict_loader.load(dict(tensors), storage_reader=reader, planner=planner, no_dist=self.alone)
-
-
-def split(tree: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
-    """Return nested dicts and lists with None in the place of each tensor, and the tensors by dotted path."""
-    if isinstance(tree, Tensor):
-        return None, {path: tree}
-    if not isinstance(tree, dict | list | tuple):
-        return tree, {}
-    items = list(tree.items() if isinstance(tree, dict) else enumerate(tree))
-    parts = {key: split(value, f"{path}.{key}" if path else str(key)) for key, value in items}
-    tensors = {name: tensor for _, own in parts.values() for name, tensor in own.items()}
-    plain = {key: value for key, (value, _) in parts.items()}
-    return (plain if isinstance(tree, dict) else list(plain.values())), tensors
-
-
-def join(plain: Any, tensors: Mapping[str, Tensor], path: str = "") -> Any:
-    """Return what `split` has split."""
-    if path in tensors:
-        return tensors[path]
-    if isinstance(plain, dict):
-        return {key: join(value, tensors, f"{path}.{key}" if path else str(key)) for key, value in plain.items()}
-    if isinstance(plain, list):
-        return [join(value, tensors, f"{path}.{index}" if path else str(index)) for index, value in enumerate(plain)]
-    return plain
 
 
 class _Writer(StorageWriter):

@@ -6,8 +6,9 @@ takes seconds.
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
@@ -46,6 +47,47 @@ def forget_conversions(fake_tensors: Any) -> None:
 def fake_store() -> Any:
     """Return the store of a process group whose backend is `fake`, which this import registers."""
     return import_module("torch.testing._internal.distributed.fake_pg").FakeStore()
+
+
+def plain_optimizers() -> None:
+    """Let torch's optimizers work without importing its compiler, which takes each process 1.5 to 5 s."""
+    optim: Any = import_module("torch.optim")
+    for kind in vars(optim).values():
+        if isinstance(kind, type) and issubclass(kind, optim.Optimizer):
+            _do_without_compiler(kind)
+
+
+def flop_counter() -> Any:
+    """Return `FlopCounterMode`, whose counting does not import torch's compiler."""
+    module: Any = import_module("torch.utils.flop_counter")
+    _do_without_compiler(module._FlopCounterMode)
+    return module.FlopCounterMode
+
+
+def _do_without_compiler(kind: type) -> None:
+    """Remove the wrappers of methods that only keep a compiled caller from compiling them.
+
+    The training calls none of them from compiled code. Where torch wraps them in another way, nothing is changed.
+    """
+    if "torch._dynamo" in sys.modules:
+        return
+    for name, method in list(vars(kind).items()):
+        wrapper = getattr(getattr(method, "__code__", None), "co_qualname", "")
+        if wrapper == "_disable_dynamo.<locals>.inner":
+            setattr(kind, name, method.__wrapped__)
+        elif wrapper == "_use_grad_for_differentiable.<locals>._use_grad":
+            setattr(kind, name, _with_gradients_as_set(method.__wrapped__))
+
+
+def _with_gradients_as_set(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the step of an optimizer, which records gradients only if that is `differentiable`."""
+
+    @functools.wraps(step)
+    def as_set(optimizer: Any, *arguments: Any, **options: Any) -> Any:
+        with sys.modules["torch"].set_grad_enabled(optimizer.defaults["differentiable"]):
+            return step(optimizer, *arguments, **options)
+
+    return as_set
 
 
 def stop_compile_workers() -> None:

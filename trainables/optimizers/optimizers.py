@@ -17,7 +17,8 @@ from torch import nn
 from trainables.context import RequestError
 from trainables.models import repeated_blocks
 from trainables.registry import factory_of
-from trainables.shared_tensors import groups_of_parts, local
+from trainables.tensors import groups_of_parts, local
+from trainables.torch_private import plain_optimizers
 
 
 def build(
@@ -32,6 +33,7 @@ def build(
 
     Raises ValueError for unknown names and keys, and for values outside their range.
     """
+    plain_optimizers()
     factory, options = factory_of("optimizer", config)
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     # torch has fused updates of divided parameters for these only, and would loop over the others one by one.

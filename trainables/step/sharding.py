@@ -2,26 +2,29 @@
 
 Each unit of a model, one of its blocks, is gathered as a whole before it computes; what is left belongs to the root.
 With tensor parallelism a rank gathers no more than its part of the layers that the model's plan names.
+
+FSDP2 and divided tensors are imported where a model is divided: their import takes seconds, which all ranks would pay.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Replicate, distribute_module
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from sweeps.layout import Layout
 from trainables.models import tensor_plan
 from trainables.torch_private import FsdpCollectives
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
 
 SMALLEST_UNIT = 1e-3
 """The least share of a model's parameters that is gathered by itself; a gather of less costs more than it saves."""
@@ -55,6 +58,8 @@ def shard(
     `computes_in` (None: as its parameters are) on copies of the parameters, and gradients are averaged in the format
     `sends`.
     """
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
     policy = MixedPrecisionPolicy(param_dtype=computes_in, reduce_dtype=sends)
     if layout.tensor > 1:
         mesh = mesh["replicas", "shards"] if layout.replicas > 1 else mesh["shards"]
@@ -63,20 +68,21 @@ def shard(
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
-STYLES: dict[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
-
-
 def divide_layers(model: nn.Module, mesh: DeviceMesh) -> None:
     """Divide the layers that the model's plan names among the ranks of the mesh, in place (tensor parallelism).
 
     Every rank computes all other layers, whose parameters become copies that the mesh knows of. Raises RequestError for
     a model without a plan.
     """
+    from torch.distributed.tensor import DTensor, distribute_module
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
     owners: dict[nn.Parameter, list[tuple[nn.Module, str]]] = defaultdict(list)
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             owners[parameter].append((module, name))
-    parallelize_module(model, mesh, {name: STYLES[kind]() for name, kind in tensor_plan(model).items()})
+    parallelize_module(model, mesh, {name: styles[kind]() for name, kind in tensor_plan(model).items()})
     # Clipping, fused optimizers and checkpoints need all parameters on one mesh.
     copied = {
         module: None
@@ -93,6 +99,8 @@ def divide_layers(model: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def _as_copies(module: nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
+    from torch.distributed.tensor import DTensor, Replicate
+
     return tuple(DTensor.from_local(value, mesh, [Replicate()], run_check=False) for value in inputs)
 
 
@@ -102,13 +110,13 @@ def _own_copy(module: nn.Module, outputs: Any, mesh: DeviceMesh) -> Any:
 
 def sharded_parts(model: nn.Module) -> list[FSDPModule]:
     """Return the root and the units of a sharded model; empty for other models."""
-    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return [module for module in model.modules() if isinstance(module, fsdp.FSDPModule)] if fsdp else []
 
 
 @contextmanager
-def without_reduction(model: nn.Module) -> Iterator[None]:
+def without_reduction(model: FSDPModule) -> Iterator[None]:
     """Let the passes of this block add up gradients on each rank, without exchanging them."""
-    assert isinstance(model, FSDPModule)
     model.set_requires_gradient_sync(False)
     try:
         yield

@@ -10,15 +10,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainables.inputs.inputs import Minibatch
-from trainables.shared_tensors import SharedTensors, join, split
 from trainables.step.strategies import Strategy
+from trainables.tensors import join, split
+
+if TYPE_CHECKING:
+    from trainables.shared_tensors import SharedTensors
 
 
 @dataclass(frozen=True, kw_only=True)

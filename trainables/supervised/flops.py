@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch import nn
 
 from sweeps.gpus import gpu_named
 from trainables import models
@@ -19,9 +20,14 @@ from trainables.context import Context
 from trainables.process_group import RankGroup
 from trainables.step.training_step import Precision
 from trainables.supervised.workload import Workload
-from trainables.torch_private import fake_tensors
+from trainables.torch_private import fake_tensors, flop_counter
 
 _log = logging.getLogger(__name__)
+
+MOST_REAL = 3e10
+"""Models with a smaller product of parameters and places of the input, which no layer's products exceed by much, are
+counted with data in about a second. Without data, torch imports its compiler, which takes several.
+"""
 
 COUNTED = 2  # samples in the batch that FLOPs are counted for: batch norm needs more than one
 
@@ -57,32 +63,41 @@ def utilisation(
 def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, ...], num_classes: int) -> float | None:
     """Return the floating-point operations of a forward and a backward pass for one sample.
 
-    Products and convolutions count, 2 for a multiplication with an addition, on a model without data. Returns None and
-    logs a warning for a model that cannot be counted so. A process counts each model once.
+    Products and convolutions count, 2 for a multiplication with an addition. Returns None and logs a warning for a
+    model that cannot be counted so. A process counts each model once.
     """
     return _count(json.dumps(model, sort_keys=True), input_shape, num_classes)
 
 
 @functools.cache
 def _count(model_json: str, input_shape: tuple[int, ...], num_classes: int) -> float | None:
-    from torch.utils.flop_counter import FlopCounterMode  # slow to import
-
     model = json.loads(model_json)
     of_transformers = model["name"] == "hf"
     plain = {**model, "batch_norm": "replica"}  # all kinds count the same, and some need other ranks
     plain |= {"pretrained": False} if of_transformers else {}
+    of_tokens = len(input_shape) == 1
+    dtype = torch.int64 if of_tokens else torch.float32
     try:
         with fake_tensors() if of_transformers else nullcontext():
-            with torch.device("meta"):
-                counted = models.build(plain, input_shape=input_shape, num_classes=num_classes)
-                of_tokens = len(input_shape) == 1
-                inputs = torch.zeros(COUNTED, *input_shape, dtype=torch.int64 if of_tokens else torch.float32)
-            with FlopCounterMode(display=False) as counter:
-                counted(inputs).sum().backward()
+            device = "meta"
+            counted = _built(plain, input_shape, num_classes, device)
+            products = math.prod(input_shape[1:]) * sum(parameter.numel() for parameter in counted.parameters())
+            # With data, attention may take a kernel whose products are not counted.
+            if not of_tokens and products < MOST_REAL:
+                device = "cpu"
+                with torch.random.fork_rng(devices=[]):
+                    counted = _built(plain, input_shape, num_classes, device)
+            with flop_counter()(display=False) as counter:
+                counted(torch.zeros(COUNTED, *input_shape, dtype=dtype, device=device)).sum().backward()
     except Exception as error:  # the user's own model may do anything
         _log.warning("FLOPs were not counted, and mfu stays empty: %s: %s", type(error).__name__, error)
         return None
     return float(counter.get_total_flops()) / COUNTED
+
+
+def _built(model: Mapping[str, Any], input_shape: tuple[int, ...], num_classes: int, device: str) -> nn.Module:
+    with torch.device(device):
+        return models.build(model, input_shape=input_shape, num_classes=num_classes)
 
 
 def nominal_flops_per_s(device: str, precision: Precision) -> float:

@@ -30,7 +30,6 @@ from trainables.clock import Warmup, measure_window, warm_up
 from trainables.context import Context
 from trainables.inputs.inputs import Part
 from trainables.inputs.sequences import Sequences
-from trainables.shared_tensors import local
 from trainables.step.compilation import BLOCKS
 from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep
 from trainables.step.sharding import without_communication
@@ -38,6 +37,7 @@ from trainables.supervised.evaluation import Evaluation
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.timing import MAX_PAUSE_S, device_step_s
 from trainables.supervised.training import SupervisedTrial, prepared
+from trainables.tensors import local
 
 WINDOWS, STEPS, SECONDS = 5, 2, 0.5
 """The timed windows, steps in each at least, and seconds of all; a trial's own window is longer."""

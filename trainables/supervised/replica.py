@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,6 @@ from trainables.models.batch_norm import own_statistics, synchronises
 from trainables.optimizers import optimizers
 from trainables.optimizers.schedules import Growth
 from trainables.process_group import RankGroup
-from trainables.shared_tensors import SharedTensors, join, split
 from trainables.step import strategies
 from trainables.step.compilation import BLOCKS, Compiled, compile_blocks
 from trainables.step.graphed_step import GraphedStep
@@ -38,6 +37,10 @@ from trainables.step.training_step import Objective, TokenLoss, TrainingStep, lo
 from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.workload import Workload
+from trainables.tensors import join, split
+
+if TYPE_CHECKING:
+    from trainables.shared_tensors import SharedTensors
 
 MODEL = "model"  # the first part of the names of a model's tensors in a checkpoint
 

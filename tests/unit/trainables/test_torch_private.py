@@ -1,6 +1,8 @@
 """Every private name of torch, inspected: a change in torch shows here first."""
 
 import re
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 from pkgutil import resolve_name
@@ -24,6 +26,7 @@ PRIVATE = re.compile(r"torch(?:\.\w+)*\._(?!foreach_)\w+")
         *("torch.cuda:_sleep", "torch._subclasses.fake_tensor:FakeTensorMode"),
         "torch.utils._python_dispatch:TorchDispatchMode",
         "torch.distributed.fsdp._fully_shard._fsdp_common:FSDPMeshInfo",
+        "torch.utils.flop_counter:_FlopCounterMode",
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper:checkpoint_wrapper",
     ],
 )
@@ -46,3 +49,32 @@ def test_tensors_without_data_forget_what_they_were_made_of() -> None:
         parameter = torch.nn.Parameter(torch.zeros(2))
         forget_conversions(context)
         assert not weakref.getweakrefs(parameter)
+
+
+_UNCOMPILED = """
+import sys
+import torch
+import trainables.supervised.training
+from trainables.optimizers.optimizers import build
+from trainables.supervised.flops import flops_per_sample
+model = torch.nn.Linear(2, 1, bias=False)
+for name in ("sgd", "adam", "adamw", "lars", "lamb", "adadelta"):
+    options = {"weight_decay": 0.0} if name == "sgd" else {}
+    optimizer = build(model, {"name": name, "lr": 0.5, **options}, lr=0.5)
+    before = model.weight.detach().clone()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    assert model.weight.grad_fn is None and not torch.equal(model.weight, before)
+    if name == "sgd":
+        assert torch.equal(model.weight, before - 0.5)
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.zero_grad()
+assert flops_per_sample({"name": "small_cnn"}, input_shape=(1, 8, 8), num_classes=2)
+slow = ("torch._dynamo", "torch._inductor", "torch.distributed.fsdp", "torch.distributed.tensor", "sympy")
+print([name for name in slow if name in sys.modules])
+"""
+
+
+def test_uncompiled_training_imports_no_compiler() -> None:
+    ended = subprocess.run([sys.executable, "-c", _UNCOMPILED], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr
