@@ -138,7 +138,7 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     if safe:
         best = safe[-1]
         is_faster = recommendation.terms.report.objective == "time" and not math.isnan(best.gain.value)
-        gain = f", {numbers.times(best.gain.value)}× as fast" if is_faster else ""
+        gain = f", {numbers.times(best.gain.value)}× the speed" if is_faster else ""
         chances.insert(0, f"safe up to {best.global_batch_size:,} in all ({best.name}{gain})")
     elif not math.isnan(batches[0].p_within_margin):
         # The next larger one is the likeliest.

@@ -377,12 +377,7 @@ def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[L
         [_place(end, margin) for end in (metric.sign * figure.value, lo, hi)]
         for figure, (lo, hi) in zip(changes, ends, strict=True)
     ]
-    is_baseline = [cell.cell_id == recommendation.baseline_cell_id for cell in cells]
-    texts = [
-        probability(cell.p_within_margin, short=True)
-        + ("" if skip else _difference(cell, figure.value, margin, metric))
-        for cell, figure, skip in zip(cells, changes, is_baseline, strict=True)
-    ]
+    texts = [accuracy_holds(cell, recommendation) for cell in cells]
     yield Line(
         name="p_within",
         title=f"{metric.word} holds",
@@ -390,6 +385,14 @@ def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[L
         texts=texts,
         bars=[Figure(value=value, lo=lo, hi=hi, unit="1") for value, lo, hi in places],
     )
+
+
+def accuracy_holds(cell: Cell, recommendation: Recommendation) -> str:
+    """Return the probability that a cell keeps the margin, and its difference from the baseline's: `78% (-0.007)`."""
+    metric, margin = recommendation.terms.metric, recommendation.terms.report.margin
+    difference = _difference(cell, cell.value(f"{metric.name}_difference"), margin, metric)
+    is_baseline = cell.cell_id == recommendation.baseline_cell_id
+    return probability(cell.p_within_margin, short=True) + ("" if is_baseline else difference)
 
 
 def _difference(cell: Cell, value: float, margin: float, metric: Metric) -> str:

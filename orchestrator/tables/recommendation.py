@@ -26,7 +26,15 @@ from orchestrator.decision.recommendation import (
 )
 from orchestrator.store.files import finite
 from orchestrator.tables.answers import answers, by_batch
-from orchestrator.tables.candidates import RUN_TODAY, Candidates, by_rate, calls, equal_rivals, signed, without_rate
+from orchestrator.tables.candidates import (
+    RUN_TODAY,
+    Candidates,
+    accuracy_holds,
+    by_rate,
+    calls,
+    equal_rivals,
+    without_rate,
+)
 from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.numbers import counted, suited
@@ -158,16 +166,18 @@ def _run_today(recommendation: Recommendation) -> dict[str, Any] | None:
 
 def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     """Yield how the next eligible cell compares with the choice, and which others tie with the choice."""
-    after, metric = recommendation.runner_up, recommendation.terms.metric
+    after = recommendation.runner_up
     cell, chosen = recommendation.cell(after.values["cell_id"] if after else None), recommendation.chosen
     if after is None or cell is None or chosen is None:
         return
     rivals = equal_rivals(recommendation)
-    change = f"{metric.name}_difference"
+    # The table has the accuracy of a cell with a call, such as the one to run today.
+    is_told = math.isnan(cell.p_within_margin) or cell.cell_id in calls(recommendation)
     values = {
         **after.values,
         "name": by_rate([cell]),
-        "difference": signed(cell.value(change) - chosen.value(change), recommendation.terms.report.margin),
+        "chosen": without_rate(chosen),
+        "holds": "" if is_told else accuracy_holds(cell, recommendation),
         "others": by_rate([rival for rival in rivals if rival != cell]),
     }
     yield TIE_LABEL if rivals and recommendation.verdict == TIED else RUNNER_UP, filled("runner_up", values)

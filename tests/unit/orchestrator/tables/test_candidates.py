@@ -253,8 +253,8 @@ def test_larger_batches_the_cheapest_cell_and_the_runner_up_are_known(recommenda
     ("chances", "told"),
     [
         ((), "unknown, 128 in all"),
-        ((0.99, 0.98), "safe up to 128 in all (cell 1, 1.50× as fast)"),
-        ((0.99, 0.3), "safe up to 64 in all (cell 0, 1.50× as fast), 30% at 128"),
+        ((0.99, 0.98), "safe up to 128 in all (cell 1, 1.50× the speed)"),
+        ((0.99, 0.3), "safe up to 64 in all (cell 0, 1.50× the speed), 30% at 128"),
         ((0.6, 0.04, 0.01), "doubtful: holds 60% at 64 in all, ≤5% from 128"),
         ((0.01, 0.001), "not safe: holds ≤5% from 64 in all"),
         ((math.nan,), "unknown at 64 in all"),
@@ -449,11 +449,11 @@ def test_a_likelier_cell_that_may_miss_the_margin_has_a_column(recommendation: R
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_the_runner_up_has_its_distance_and_accuracy(seeds: int) -> None:
+def test_the_runner_up_has_its_distance(seeds: int) -> None:
     found = decided([each for each in records() if each.seed < seeds], margin=0.01)
     text = dict(in_sentences(found).answers)["Runner-up"]
-    # The choice takes 17.5 s with an accuracy of 0.895, the next cell 33.3 s with 0.9.
-    assert text.startswith("1×64 none: 1.90×") and text.endswith("accuracy +0.005")
+    # The choice takes 17.5 s with an accuracy of 0.895, the next cell 33.3 s with 0.9. With one seed it runs today.
+    assert text.startswith("1×64 none: 1.90×") and "of 2×64 none" in text and ("holds" in text) == (seeds > 1)
     assert ("[" in text, "one seed" in text) == (seeds > 1, seeds == 1)
 
 

@@ -151,6 +151,8 @@ def test_golden_rare_sentences(golden: Golden) -> None:
             remark(
                 "runner_up",
                 **after,
+                chosen="2×32 none",
+                holds="78% (-0.007)",
                 ratio=Figure(value=1.3, lo=1.3 - width, hi=1.3 + width, unit="1"),
             )
             for width in (0.1, math.nan)
