@@ -111,6 +111,14 @@ def leave() -> None:
             torch.cuda.empty_cache()
 
 
+def _runs(process: psutil.Process) -> bool:
+    # One that has ended is a zombie until someone asks for its status.
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class BackgroundWork:
     """The threads and child processes of this process, which may keep it busy after a trial."""
@@ -123,7 +131,7 @@ class BackgroundWork:
         """Return the threads and child processes that are alive now."""
         return BackgroundWork(
             threads=frozenset(thread for thread in threading.enumerate() if not thread.daemon),
-            children=frozenset(child.pid for child in psutil.Process().children()),
+            children=frozenset(child.pid for child in psutil.Process().children() if _runs(child)),
         )
 
     def grown_since(self, before: BackgroundWork) -> bool:

@@ -1,3 +1,5 @@
+import os
+import subprocess
 from typing import Any
 
 import pytest
@@ -69,3 +71,13 @@ def test_idle_threads_of_a_compiler_do_not_outlive_a_trial() -> None:
     assert isolation.BackgroundWork.now().grown_since(before)
     isolation.leave()
     assert not isolation.BackgroundWork.now().grown_since(before)
+
+
+def test_a_child_that_has_ended_is_no_background_work() -> None:
+    before = isolation.BackgroundWork.now()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        assert isolation.BackgroundWork.now().grown_since(before)
+        assert child.stdin is not None
+        child.stdin.close()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
+        assert not isolation.BackgroundWork.now().grown_since(before)
