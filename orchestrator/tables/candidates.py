@@ -58,6 +58,8 @@ def calls(recommendation: Recommendation) -> dict[str | None, str]:
     chosen, safe, p_within = recommendation.cell_id, recommendation.safe_cell_id, recommendation.p_within_margin
     if chosen is None:
         return {}
+    if recommendation.baseline is None:  # no accuracy is known, and the fastest cell may lose any
+        return {chosen: BEST_SO_FAR}
     if safe is not None and not p_within >= SAFE:
         return {chosen: USE, safe: SAFER} if recommendation.verdict == CLEAR else {safe: RUN_TODAY, chosen: MAY_BECOME}
     if recommendation.verdict != UNDECIDED:
