@@ -42,8 +42,9 @@ def status_of(root: Path) -> dict[str, Any]:
 
 def _failure(folder: ResultsFolder, end: TrialRecord) -> dict[str, str]:
     """Return a trial's id, the first line of its error, and the file or folder that has the rest."""
-    trace = folder.trace(end.trial_id)
-    place = trace if trace.is_file() else folder.trial(end.trial_id)
+    # A command's own traceback is in what it printed.
+    places = (folder.trial(end.trial_id) / "stderr.log", folder.trace(end.trial_id))
+    place = next((path for path in places if path.is_file()), folder.trial(end.trial_id))
     return {"trial_id": end.trial_id, "note": end.note.partition("\n")[0], "log": str(place)}
 
 
@@ -52,13 +53,14 @@ def logs_of(arguments: Sequence[str]) -> Iterator[str]:
     given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     words = [value or key for key, value in given.items() if key in ("trial", "trial_id", "id") or not value]
     ids = [word for word in words if re.fullmatch(r"[0-9a-f]{4,64}", word)]
-    place = Path(given.get("results_dir", "results").strip("'\"")).expanduser()
+    place = Path(given.get("results_dir", "results").strip("'\"")).expanduser() / given.get("sweep.name", "")
     for root in [*map(Path, results_below(place)), place]:
         folder = ResultsFolder(root)
         for end in history_in(folder, may_be_new=True).ends.values():
             if end.trial_id.startswith(tuple(ids)) if ids else end.status == Status.FAILED:
                 failure = _failure(folder, end)
-                yield f"{end.trial_id[:SHOWN_DIGITS]} {end.status}: {failure['log']}: {failure['note']}"
+                told = filter(None, (f"{end.trial_id[:SHOWN_DIGITS]} {end.status}", failure["log"], failure["note"]))
+                yield ": ".join(told)
 
 
 def state_of(folder: ResultsFolder, history: History, ends: Mapping[str, TrialRecord]) -> dict[str, Any]:

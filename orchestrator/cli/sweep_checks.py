@@ -31,7 +31,7 @@ from orchestrator.config.wrong_overrides import CompositionError
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.cloud import is_uri, uri_errors
-from orchestrator.trackers.tracking import tracker_errors
+from orchestrator.trackers.tracking import tracker_errors, tracker_remarks
 from sweeps.axes import Axes, axes_errors, flat
 from sweeps.branch import BRANCH_TOKENS
 from sweeps.cluster_address import cluster_address
@@ -102,7 +102,7 @@ def checked(composition: Composition) -> CheckedSweep:
     expanded_axes: Axes = {} if request.settings.mode in READING else sweep.axes(nodes or (_SOME_CLUSTER,))
     for variant in sweep.variants.values():
         remarks += setup_remarks(variant, expanded_axes)
-    remarks += sweep_remarks(config, trials)
+    remarks += [*sweep_remarks(config, trials), *tracker_remarks(config["tracker"])]
     return replace(sweep, remarks=tuple(dict.fromkeys(remarks)))
 
 

@@ -87,7 +87,7 @@ def of_the_tables(folder: ResultsFolder, history: History) -> Iterator[str]:
     The record of the sweep's end has the digests of its tables. Before that end, the tables are older than the journal:
     they may lack trials, but must not have any that the journal does not have.
     """
-    again = "mode=report makes it again"
+    again = f"mode=report results_dir={folder.root} makes it again"
     if history.missing is not None:
         present = table_digests(folder)
         for name, wanted in history.tables.items():

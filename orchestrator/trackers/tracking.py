@@ -100,6 +100,16 @@ def tracker_errors(section: Mapping[str, Any]) -> Iterator[str]:
             yield f"tracker.{name} needs the package {name}: pip install 'sweep-orchestrator[{name}]'"
 
 
+def tracker_remarks(section: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for every tracker that is not enabled and has settings which are null by default."""
+    for name in set(KINDS) - set(_enabled(section)):
+        given = [key for key, value in section.get(name, {}).items() if value is not None and key not in _WITH_VALUES]
+        yield from (f"tracker.{name}.{key} has no effect: tracker.{name}.enabled=false" for key in given)
+
+
+_WITH_VALUES = ("enabled", "mode")  # keys of a tracker that are set by default
+
+
 def _enabled(section: Mapping[str, Any]) -> list[str]:
     return [name for name in KINDS if section.get(name, {}).get("enabled") is True]
 

@@ -405,7 +405,7 @@ def test_unknown_words_have_no_suggestion() -> None:
 @pytest.mark.parametrize(
     ("word", "written"),
     [
-        ("wandb", "write tracker.wandb.enabled=true"),
+        ("wandb", "write tracker.wandb.enabled=true (it is offline unless tracker.wandb.mode=online)"),
         ("json", "write format=json"),
         ("compare", "write mode=compare"),
         ("gpus", "write 'sweep.axes.gpus=[…]'"),

@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import Secrets
-from orchestrator.trackers.tracking import Trackers, make_trackers, numbers, run_of, tracker_errors
+from orchestrator.trackers.tracking import Trackers, make_trackers, numbers, run_of, tracker_errors, tracker_remarks
 from sweeps.errors import ConfigError
 from tests.contract.trials import trial
 
@@ -94,3 +94,12 @@ def test_runs_have_no_secrets():
     run = run_of(one, hidden)
     assert run.params["trainable.depth"] == 3 and "abcd-efgh-ijkl" not in str(run)
     assert "trainable.api_key" in run.params
+
+
+def test_settings_of_a_tracker_that_is_off_are_remarked() -> None:
+    section = {
+        "wandb": {"enabled": False, "mode": "online", "project": "mine"},
+        "mlflow": {"enabled": True, "uri": "x"},
+    }
+    (told,) = tracker_remarks(section)
+    assert "tracker.wandb.project" in told and "tracker.wandb.enabled" in told
