@@ -62,12 +62,14 @@ def main(arguments: Sequence[str]) -> int:
         print(versions())
         return 0
     try:
-        if commands := list(continued(arguments)):
+        # The words after `--` are those of the user's command: a `--resume` among them is not ours.
+        own = list(itertools.takewhile("--".__ne__, arguments))
+        if commands := list(continued(own)):
             raise ConfigError(commands)
-        if any(argument.removeprefix("mode=") in _OF_TRIALS for argument in arguments):
+        if any(argument.removeprefix("mode=") in _OF_TRIALS for argument in own):
             from orchestrator.cli.status import logs_of  # imported here so that --help stays quick
 
-            if lines := list(logs_of(arguments)):
+            if lines := list(logs_of(own)):
                 raise ConfigError(lines)
         arguments, options = without_dashes(with_command(arguments))
         if options:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from orchestrator.config.compose import Composition, initialised
@@ -140,10 +141,14 @@ def recorded_arguments(history: History) -> list[str]:
 
 def continued(arguments: Sequence[str]) -> Iterator[str]:
     """Yield the command that continues the sweep in each folder that `--resume FOLDER` or `mode=resume` names."""
+    if not any(argument.lstrip("-").startswith(("resume", "mode=resume")) for argument in arguments):
+        return
     words = [word for argument in arguments for word in argument.split("=") if word]
-    if any(word.lstrip("-").startswith("resume") for word in words):
-        commands = [command_again(word) or command_again(f"results/{word}") for word in words]
-        yield from (f"the same command continues a sweep: write {command}" for command in commands if command)
+    for name, place in pairwise(words):
+        # Other values, such as the name of a new sweep, may be names of folders as well.
+        if name.lstrip("-").replace("-", "_").startswith(("resume", "results_dir")):
+            if command := command_again(place) or command_again(f"results/{place}"):
+                yield f"the same command continues a sweep: write {command}"
 
 
 def command_again(place: str, overrides: Sequence[str] = ()) -> str:

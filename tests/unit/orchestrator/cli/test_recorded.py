@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.cli import recorded
+from orchestrator.cli import app, recorded
 from orchestrator.cli.app import main
 from orchestrator.cli.recorded import recorded_arguments
 from orchestrator.config import compose
@@ -19,6 +19,7 @@ from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind, Record
 from orchestrator.store.results_folder import ResultsFolder
+from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 
 RECORDED = (
@@ -60,6 +61,23 @@ def test_a_folder_to_resume_names_its_command(words: str, tmp_path: Path, capsys
     (line,) = capsys.readouterr().err.splitlines()
     typed = shlex.split(line.partition("write python -m orchestrator ")[2])
     assert {*typed} == {"sweep=batch_scaling", "sweep.axes.seed=[0]", f"results_dir={tmp_path}", "sweep.name=kept"}
+
+
+@pytest.mark.parametrize("words", ["train.py --resume last.pt", "train.py --resume kept", "mytool inspect", "tool show"])
+def test_words_of_the_users_command_are_not_ours(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_results(tmp_path / "results" / "kept")
+    with Journal.open(tmp_path / "results" / "kept" / "journal.jsonl") as journal:
+        journal.append(Kind.FINISHED, record_of(4, status=Status.FAILED).to_json())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(app, "_answer", lambda arguments, results: 0)
+    assert main(["sweep=batch_scaling", "sweep.name=kept", "--", *words.split(), "--bs", "{device_batch_size}"]) == 0
+
+
+@pytest.mark.parametrize("words", ["--resume last.pt sweep.name=kept", "sweep.name=resumed results_dir=results/kept"])
+def test_only_a_folder_to_resume_is_looked_up(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_results(tmp_path / "results" / "kept")
+    monkeypatch.chdir(tmp_path)
+    assert list(recorded.continued(words.split())) == []
 
 
 def test_a_renamed_folder_has_its_new_name_in_the_tables(
