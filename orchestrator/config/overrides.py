@@ -112,9 +112,6 @@ def alternatives(dotted: str) -> list[str]:
     return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
 
 
-_RATES = ("trainable.lr", "trainable.reference_batch_size")  # keys that a command needs that takes {lr}
-
-
 def with_command(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with everything after `--` as the command that the trials run. Raises ConfigError."""
     if "--" not in arguments:
@@ -133,7 +130,8 @@ def with_command(arguments: Sequence[str]) -> list[str]:
         options = "" if any("{" in word for word in words) else " --bs {device_batch_size} --lr {lr}"
         line = f"sweep=batch_scaling {rates} -- {' '.join(words)}{options}"
         errors.append(f"choose what to compare before --, and pass it by the script's own options: {line}")
-    if any("{lr}" in word for word in words) and not given.keys() >= set(_RATES):
+    of_rate = ("trainable.lr", "trainable.reference_batch_size")
+    if any("{lr}" in word for word in words) and not given.keys() >= set(of_rate):
         errors.append(
             "the command takes {lr}: add the rate and the global batch at which it was tuned, as in"
             " trainable.lr=0.1 trainable.reference_batch_size=32"
@@ -217,19 +215,25 @@ _BARE_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{[a-z]\w*(?:\.\w+)*\})+")
 
 def _with_command_last(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the overrides without the command, and the words of the command from `--` on; none if it has no list."""
-    argv = next((override for override in overrides if override.startswith("trainable.argv=[")), None)
-    if argv is None:
+    of_command = [override for override in overrides if key_of(override) in ("trainable", "trainable.argv")]
+    argv = of_command[-1] if of_command else ""
+    if not argv.startswith("trainable.argv=["):
         return list(overrides), []
     try:
         listed: Any = parsed_overrides([argv])[0].value()
         words = [str(word).replace("\\${", "${") for word in listed]
-        implied = with_command(["sweep=any", *_RATES, "--", *words])[-3:]
-    except (HydraException, ConfigError):
+    except HydraException:
         return list(overrides), []
-    if not set(overrides) >= set(implied[1:]):
-        return list(overrides), []
-    rest = [override for override in overrides if override not in implied]
-    return rest, ["--", *(word if _BARE_WORD.fullmatch(word) else shlex.quote(word) for word in words)]
+    own = [override for override in overrides if override not in of_command]
+    # The name of the sweep is left out if the command gives it.
+    for rest in ([override for override in own if key_of(override) != "sweep.name"], own):
+        try:
+            is_same = {*with_command([*rest, "--", *words])} == {*own, "trainable=command", argv}
+        except ConfigError:
+            continue
+        if is_same:
+            return rest, ["--", *(word if _BARE_WORD.fullmatch(word) else shlex.quote(word) for word in words)]
+    return list(overrides), []
 
 
 def _as_typed(override: str, overrides: Sequence[str]) -> str:

@@ -137,7 +137,7 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     is_loss = "datum.column !== 'efficiency'"
     room = "max(0, 1 - datum.efficiency) / datum.lost"
     fold = [
-        {"filter": "isValid(datum.lost_rest) && datum.timing !== false"},
+        {"filter": "isValid(datum.lost_rest) && datum.speed_known"},
         {"window": [{"op": "dense_rank", "as": "bar_rank"}], "sort": [{"field": "order"}]},
         {"filter": f"datum.bar_rank <= {vega.MOST_BARS}"},
         {"fold": list(_KEPT), "as": ["column", "share"]},

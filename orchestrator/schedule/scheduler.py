@@ -162,10 +162,10 @@ HURRY = 1.5
 Estimates are off by about a third, and a long trial that starts last delays the whole sweep.
 """
 
-START_S = 20.0
+LEAVING_ORDER_S = 20.0
 """What leaving the order costs a trial: processes for another shape or seed start. Two H100 took 12 to 20 s for it."""
 
-LONG_S = 3 * START_S
+LONG_S = 3 * LEAVING_ORDER_S
 """Only longer trials start early: expected durations may include a start, as that of the first trial of processes."""
 
 
@@ -332,7 +332,7 @@ class Scheduler:
             reserved, until_s = self._reserved.nodes, self._reserved.from_s
             if not reserved.isdisjoint(placement.nodes):
                 ends = ((candidate, self._expected_s(candidate)) for candidate in (trial, batch.trials[-1]))
-                left_s = until_s - now_s - START_S
+                left_s = until_s - now_s - LEAVING_ORDER_S
                 in_time = (candidate for candidate, s in ends if s is not None and s <= left_s < math.inf)
                 short = next(in_time, None)
                 if short is None:

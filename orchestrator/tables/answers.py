@@ -21,7 +21,7 @@ from orchestrator.decision.recommendation import (
     Recommendation,
     StepSpeed,
 )
-from orchestrator.tables.candidates import cells_worth_it, quotient
+from orchestrator.tables.candidates import RUN_TODAY, calls, cells_worth_it, quotient
 from orchestrator.tables.sentences import filled, listed, probability
 from orchestrator.text import numbers
 from orchestrator.text.rows import cell_label, gpus_in_words
@@ -122,12 +122,14 @@ def _loss(speed: StepSpeed, *, is_accuracy: bool) -> str:
 
 
 def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
-    """Yield whether larger global batches than the chosen cell's keep the margin."""
+    """Yield whether larger global batches than that of the cell to run today keep the margin."""
     batches, label = recommendation.larger_batches, "Larger batch"
     if recommendation.chosen is None or recommendation.baseline is None:
         return
     if not batches:
-        yield label, f"unknown, {recommendation.chosen.values['global_batch_size']:,} in all is the largest tried"
+        today = next((cell for cell, call in calls(recommendation).items() if call == RUN_TODAY), None)
+        batch = (recommendation.cell(today) or recommendation.chosen).values["global_batch_size"]
+        yield label, f"unknown, {batch:,} in all is the largest tried"
         return
     safe = list(takewhile(lambda batch: batch.p_within_margin >= SAFE, batches))
     chances = []

@@ -93,12 +93,15 @@ class Reading:
 
 
 _LIKELY = re.compile(
-    r"""(?ix) (?<![\w/.-]) (?<!train\s) (?<!training\s) (?P<quote>["']?)
+    r"""(?ix) (?<![\w/.-]) (?P<quote>["']?)
     (?P<label> (?P<set> (?:val(?:id(?:ation)?)?|eval(?:uation)?|dev|test) [ _./-]?)?
     (?P<what> acc(?:uracy)?(?:@1)?|top-?1|loss)) (?P=quote)
     (?P<gap> [\s:=|]{1,3}) (?P<number> \d*\.\d+|\d+) (?!\s?[/\d]) (?P<percent> \s?%)?"""
 )
 """What looks like an accuracy or a loss: `val_acc 61.20%`, `Validation loss: 0.31`, `"eval_accuracy": 0.8`."""
+
+
+_TRAIN = re.compile(r"(?i)train")
 
 
 class LikelyMetric:
@@ -114,7 +117,10 @@ class LikelyMetric:
             of_set, is_loss = (match["set"] or "").lower(), match["what"].lower() == "loss"
             # A validation set's accuracy, any accuracy, a validation set's loss; the test set should not decide.
             order = 3 if of_set.startswith("test") else 2 if is_loss else 0 if of_set else 1
-            is_of_training = is_loss and (not of_set or order == 3)
+            # Behind "train", a figure without another set's name is of the training.
+            is_of_training = (is_loss and (not of_set or order == 3)) or (
+                not of_set and _TRAIN.search(line[: match.start()])
+            )
             if not is_of_training and order <= self._order:
                 self._order, self.declaration = order, _declaration(match, is_loss=is_loss)
 

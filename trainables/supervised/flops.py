@@ -25,9 +25,13 @@ from trainables.torch_private import fake_tensors, flop_counter
 _log = logging.getLogger(__name__)
 
 MOST_REAL = 3e10
-"""Models with a smaller product of parameters and places of the input, which no layer's products exceed by much, are
-counted with data in about a second. Without data, torch imports its compiler, which takes several.
+"""Image models with a smaller product of parameters and pixels are counted on real tensors, in about a second.
+
+Others are counted on meta tensors, which imports torch's compiler; so are models with attention, whose kernel for real
+tensors counts more.
 """
+
+_WITHOUT_ATTENTION = ("mlp", "small_cnn", "resnet9", "resnet18", "resnet50", "resnet101")
 
 COUNTED = 2  # samples in the batch that FLOPs are counted for: batch norm needs more than one
 
@@ -82,12 +86,11 @@ def _count(model_json: str, input_shape: tuple[int, ...], num_classes: int) -> f
             device = "meta"
             counted = _built(plain, input_shape, num_classes, device)
             products = math.prod(input_shape[1:]) * sum(parameter.numel() for parameter in counted.parameters())
-            # With data, attention may take a kernel whose products are not counted.
-            if not of_tokens and products < MOST_REAL:
-                device = "cpu"
-                with torch.random.fork_rng(devices=[]):
+            is_real = not of_tokens and products < MOST_REAL and model["name"] in _WITHOUT_ATTENTION
+            with torch.random.fork_rng(devices=[]), flop_counter()(display=False) as counter:
+                if is_real:
+                    device = "cpu"
                     counted = _built(plain, input_shape, num_classes, device)
-            with flop_counter()(display=False) as counter:
                 counted(torch.zeros(COUNTED, *input_shape, dtype=dtype, device=device)).sum().backward()
     except Exception as error:  # the user's own model may do anything
         _log.warning("FLOPs were not counted, and mfu stays empty: %s: %s", type(error).__name__, error)

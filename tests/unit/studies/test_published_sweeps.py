@@ -150,7 +150,7 @@ def test_full_is_the_default_scale():
         (["published/unequal"], "did you mean sweep=published/unequal_pair"),
         (
             ["published/unequal_pair", "scale=smal"],
-            "scale=smal.: there is no scale 'smal' .did you mean scale=small",
+            "scale=smal: there is no scale 'smal' .did you mean scale=small",
         ),
         (["batch_scaling", "scale=small"], "sweep=batch_scaling has no scales"),
     ],

@@ -135,7 +135,15 @@ def test_words_that_no_shell_changes_are_not_quoted():
     line = shell_command(with_command(["sweep=batch_scaling", "mode=settle", "--", *words]))
     bare, quoted = "-- torchrun --nproc_per_node={gpus} train.py", "'{a,b}' '{1..3}' '{a..c}' '~' '*.py'"
     assert line == f"python -m orchestrator sweep=batch_scaling mode=settle {bare} {quoted}"
-    assert shell_command(["trainable=mine", "trainable.argv=[a,b]"]).endswith("trainable=mine 'trainable.argv=[a,b]'")
+    # A line that would be refused, as without the rate that a config has, keeps its overrides.
+    for plain in (
+        ["trainable=mine", "trainable.argv=[a,b]"],
+        ["sweep=mine", "trainable=command", "trainable.argv=[python,train.py,'{lr}']"],
+        ["trainable=command", "trainable.argv=[a,b]"],
+    ):
+        assert shlex.split(shell_command(plain))[3:] == plain
+    twice = ["sweep=s", "sweep.name=b", "trainable=command", "trainable.argv=[a]", "trainable=command"]
+    assert shell_command([*twice, "trainable.argv=[b]"]).endswith("sweep=s -- b")
 
 
 def test_the_command_keeps_overrides_except_mode_and_axes():

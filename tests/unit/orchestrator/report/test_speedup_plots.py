@@ -89,6 +89,16 @@ def test_lost_speedup_is_drawn_and_named() -> None:
         assert largest(untimed, demo.NOT_MADE) == "" and why_not_linear(untimed).absent
 
 
+@pytest.mark.parametrize(("invalid", "drawn"), [((2,), {"4×32 none"}), ((4,), {"2×32 none"})])
+def test_losses_of_invalid_timings_are_not_drawn(invalid: tuple[int, ...], drawn: set[str]) -> None:
+    step = {"step_communication_s": 0.2, "step_compute_s": 0.64}
+    records = [scaling(1), scaling(2, rate=1600.0, **step), scaling(4, rate=3000.0, **step)]
+    cells, _ = made(records)
+    untimed = cells.assign(timing_valid=~cells["gpus"].isin(invalid))
+    rows = cell_rows(with_times(untimed, collect(records, scaling="weak")[0]), demo.NOT_MADE)
+    assert {"2×32 none", "4×32 none"} & set(texts(why_not_linear(untimed), rows)) == drawn
+
+
 @pytest.mark.parametrize(("rate", "kept"), [(1600.0, 80), (2200.0, 100)])
 def test_no_bar_ends_above_the_ideal(rate: float, kept: int) -> None:
     """The passes are faster than on one GPU: a negative loss, so that the other parts sum to more than 100%."""

@@ -508,6 +508,8 @@ def test_no_line_is_an_error(line: str) -> None:
         ('{"epoch": 1, "val_acc": 0.6}', "val_accuracy", 0.6),
         ("{'eval_accuracy': 0.8, 'eval_loss': 0.3}", "val_accuracy", 0.8),
         ("loss 0.4 train_acc 0.3 training acc 0.5 test loss 0.1", "", None),
+        ("Train Epoch: 1 Loss: 0.3 Acc: 0.9", "", None),
+        ("train: loss 0.3, acc 0.91 | val: loss 0.4, acc 0.85", "", None),
         ("Accuracy: 9822/10000 (98%), of the first 10", "", None),
     ],
 )
