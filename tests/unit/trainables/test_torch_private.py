@@ -78,3 +78,35 @@ print([name for name in slow if name in sys.modules])
 def test_uncompiled_training_imports_no_compiler() -> None:
     ended = subprocess.run([sys.executable, "-c", _UNCOMPILED], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr
+
+
+_STEPS = """
+import sys
+import torch
+from trainables.torch_private import plain_optimizers
+if sys.argv[1] == "plain":
+    plain_optimizers()
+for kind, options in (("SGD", {"momentum": 0.9}), ("Adam", {}), ("AdamW", {"fused": True}), ("RMSprop", {})):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, **options)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(4, 3)).square().sum().backward()
+        optimizer.step()
+    print(kind, [value.tolist() for value in model.parameters()], optimizer.state_dict()["param_groups"])
+weight = torch.ones(1, requires_grad=True)
+inner = weight.clone()
+optimizer = torch.optim.SGD([inner], lr=0.5, differentiable=True)
+inner.retain_grad()
+(inner * weight).sum().backward(create_graph=True)
+optimizer.step()
+print(inner.requires_grad, torch.autograd.grad(inner, weight))
+"""
+
+
+@pytest.mark.slow  # two processes import torch, one of them its compiler
+def test_plain_optimizers_make_the_same_steps() -> None:
+    runs = [[sys.executable, "-c", _STEPS, word] for word in ("plain", "torch")]
+    told = [subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout for run in runs]
+    assert told[0] == told[1] and "AdamW" in told[0]

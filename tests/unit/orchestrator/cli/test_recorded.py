@@ -63,7 +63,9 @@ def test_a_folder_to_resume_names_its_command(words: str, tmp_path: Path, capsys
     assert {*typed} == {"sweep=batch_scaling", "sweep.axes.seed=[0]", f"results_dir={tmp_path}", "sweep.name=kept"}
 
 
-@pytest.mark.parametrize("words", ["train.py --resume last.pt", "train.py --resume kept", "mytool inspect", "tool show"])
+@pytest.mark.parametrize(
+    "words", ["train.py --resume last.pt", "train.py --resume kept", "mytool inspect", "tool show"]
+)
 def test_words_of_the_users_command_are_not_ours(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_results(tmp_path / "results" / "kept")
     with Journal.open(tmp_path / "results" / "kept" / "journal.jsonl") as journal:
