@@ -6,6 +6,7 @@ configs and no interpolation.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -156,8 +157,9 @@ def command_again(place: str, overrides: Sequence[str] = ()) -> str:
 
     Empty if that is not the folder of one sweep. The command is only told: the journal may come from a stranger.
     """
-    folder = ResultsFolder(Path(place).expanduser())
-    if not folder.journal.is_file():
+    # Unlike pathlib's, these functions take a text that cannot be a folder: too long, or the home of an unknown user.
+    folder = ResultsFolder(Path(os.path.expanduser(place)))
+    if not os.path.isfile(folder.journal):
         return ""
     own = [override for override in overrides if key_of(override) not in _PLACES]
     places = [f"results_dir={literal(str(folder.root.parent))}", f"sweep.name={literal(folder.root.name)}"]

@@ -75,7 +75,14 @@ def test_words_of_the_users_command_are_not_ours(words: str, tmp_path: Path, mon
     assert main(["sweep=batch_scaling", "sweep.name=kept", "--", *words.split(), "--bs", "{device_batch_size}"]) == 0
 
 
-@pytest.mark.parametrize("words", ["--resume last.pt sweep.name=kept", "sweep.name=resumed results_dir=results/kept"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--resume last.pt sweep.name=kept", "sweep.name=resumed results_dir=results/kept"),
+        *("--resume x ~sweep.axes.lr_rule", "--resume ~sweep.axes.lr_rule", "--resume_from=~sam/ckpt.pt"),
+        f"--resume {'x' * 256}",
+    ],
+)
 def test_only_a_folder_to_resume_is_looked_up(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_results(tmp_path / "results" / "kept")
     monkeypatch.chdir(tmp_path)
