@@ -247,7 +247,9 @@ class SweepResults:
         first = [column for column in (*_FIRST, *axes, *_THEN) if column in columns]
         others = [column for column in columns if column not in first]
         frame = frame.assign(cell=frame["cell_id"].map(labels))
-        return ResultsFrame(frame[["cell", *first, *others]])
+        table = ResultsFrame(frame[["cell", *first, *others]])
+        table.original = [*table.columns]
+        return table
 
     def _existing(self, name: str) -> Path:
         path = ResultsFolder(self.folder).table(name)

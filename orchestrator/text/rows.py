@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import tabulate
@@ -31,7 +31,13 @@ Row = Mapping[Any, Any]  # a cell as {column: value}
 
 
 class ResultsFrame(pd.DataFrame):
-    """A frame of cells or trials. As text it has the important columns, as far as they have values."""
+    """A frame of cells or trials. As text it has the important columns, as far as they have values.
+
+    A frame made from it with other columns, which the user has chosen, is shown as pandas does.
+    """
+
+    _metadata: ClassVar[list[str]] = ["original"]  # attributes that pandas hands on to frames made from this one
+    original: Sequence[str] = ()  # the columns of the table
 
     @property
     def _constructor(self) -> type[pd.DataFrame]:
@@ -39,6 +45,8 @@ class ResultsFrame(pd.DataFrame):
 
     def __repr__(self) -> str:
         """Return these columns, which fit into a terminal, and the size of the frame."""
+        if [*self.columns] != [*self.original]:
+            return super().__repr__()
         named = ("cell", "seed", "status", "epoch_s", "samples_per_s", "speedup", "val_accuracy", "val_loss")
         shown = [column for column in named if column in self and self[column].notna().any()][:6]
         if "cell" not in shown or len(shown) == self.shape[1]:

@@ -55,7 +55,9 @@ def test_important_columns_are_first(tmp_path: Path) -> None:
     assert results.trials.query("gpus == 2")["cell"].tolist() == [fastest] * 2
     for frame in (results.summary, results.trials, results.trials.head(2)):
         assert all(len(line) <= 80 for line in repr(frame).splitlines()) and fastest[:3] in repr(results.trials)
-    assert repr(results.trials[["gpus"]]) == repr(pd.DataFrame(results.trials[["gpus"]]))
+    for frame in (results.summary[["cell", "lr"]], pd.concat([results.summary, results.summary], axis=1)):
+        assert repr(frame) == repr(pd.DataFrame(frame))
+    assert "mine" in repr(results.summary.assign(mine=1)[["cell", "epoch_s", "mine"]])
 
 
 def test_a_sweep_in_results_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
