@@ -61,6 +61,9 @@ class InterimResults:
         self._on_cpu = row["device"] == "cpu"
         if row["purpose"] == Purpose.TRAIN:
             self._rows[row["trial_id"]] = row, judgement
+        elif row["status"] != Status.OK or row["disturbed"]:
+            # As in the journal: this repetition replaces no timing.
+            return
         elif row["measures"] in self._rows:
             self._rows[row["measures"]] = self._rows[row["measures"]][0], judgement
         if row["status"] != Status.OK:
@@ -197,8 +200,10 @@ class Display:
         if running := self._running.get(trial.trial_id):
             running.row = rows[-1]
 
-    def finished(self, trial: TrialSpec, outcome: TrialOutcome, judgement: Judgement = VALID) -> None:
-        """Count an ended trial, with the judgement of its timing.
+    def finished(
+        self, trial: TrialSpec, outcome: TrialOutcome, judgement: Judgement = VALID, disturbed: str = ""
+    ) -> None:
+        """Count an ended trial, with the judgement of its timing, and why that was discarded (`TrialRecord.disturbed`).
 
         Print a line; on a terminal only if the trial is not ok.
         """
@@ -209,7 +214,7 @@ class Display:
         self._last.append((trial, outcome, judgement))
         self._bar.advance(self._task)
         figures = self._interim.figures(outcome.metrics, trial.purpose)
-        row = {"status": outcome.status, "note": outcome.note, "metrics": outcome.metrics}
+        row = {"status": outcome.status, "note": outcome.note, "metrics": outcome.metrics, "disturbed": disturbed}
         self._interim.take({**trial.columns, **row}, judgement)
         if not self._live or outcome.status is not Status.OK:
             done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"

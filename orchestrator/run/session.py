@@ -153,7 +153,8 @@ class Session:
         if outcome.status.is_result() or outcome.skipped_by or trial.measures:
             # After the journal, so that a crash in between can still be continued.
             self._folders.drop_checkpoint(trial)
-        self._display.finished(trial, outcome, judgements_of([record]).get(record.trial_id, VALID))
+        judgement = judgements_of([record]).get(record.trial_id, VALID)
+        self._display.finished(trial, outcome, judgement, record.disturbed)
         self._trackers.finished(trial, outcome)
         reached(Moment.TRIAL_FINISHED)
         return False

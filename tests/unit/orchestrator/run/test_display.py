@@ -87,6 +87,21 @@ def test_a_valid_repetition_replaces_a_disturbed_timing():
     assert "timings:" not in shown and "120 samples/s" in shown and "repetition" not in shown
 
 
+@pytest.mark.parametrize(
+    ("cause", "disturbed", "remaining"),
+    [(Cause.NONE, "", 0), (Cause.ERROR, "", 1), (Cause.NONE, "it ran on other hardware, or with other software", 1)],
+)
+def test_a_repetition_that_failed_or_is_discarded_replaces_no_timing(cause, disturbed, remaining):
+    repetition = replace(TRIALS[0], trial_id="again", purpose=Purpose.WINDOW, measures=TRIALS[0].trial_id)
+    with Display(console(terminal=False), waiting=2) as display:
+        display.finished(TRIALS[0], TrialOutcome(wall_s=1.5, metrics={"samples_per_s": 100.0}), DISTURBED)
+        outcome = TrialOutcome(cause=cause, wall_s=1.5, metrics={"samples_per_s": 120.0})
+        display.finished(repetition, outcome, VALID, disturbed)
+        invalid = display._interim.invalid()
+        assert sum(map(len, invalid.values())) == remaining
+        assert any("fastest" in line for line in display._interim.lines()) is not bool(remaining)
+
+
 def test_a_speed_that_is_not_known_has_its_reason_and_remedy():
     two = replace(TRIALS[1], gpus=2.0, device="cuda")
     shown = shown_after([(TRIALS[0], 100.0, DISTURBED), (two, 200.0, DISTURBED)])

@@ -246,11 +246,13 @@ def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(result
     ) == ["t"]
 
 
-def test_disturbed_repetition_notes_the_cause(results_folder: ResultsFolder) -> None:
-    taken_up = session(results_folder)
+def test_disturbed_repetition_notes_the_cause(results_folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken_up, discarded = session(results_folder), []
+    monkeypatch.setattr(taken_up._display, "finished", lambda *end: discarded.append(end[-1]))
     run_to(taken_up, timed(1.0, foreign_cpu=0.4))
     repeat(taken_up, timed(2.0, foreign_cpu=0.12))
     assert row(results_folder).metrics["samples_per_s"] == 1.0 and "12%" in row(results_folder).note
+    assert discarded[0] == "" and "12%" in discarded[1]
 
 
 def test_repetition_lost_with_its_node_is_run_again(results_folder: ResultsFolder) -> None:
