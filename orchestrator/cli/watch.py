@@ -34,7 +34,7 @@ from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import JOURNAL, TRACE, ResultsFolder
 from orchestrator.store.secrets import HIDDEN, Secrets, is_secret_name
 from orchestrator.telemetry.gpu import Gpus, gpu_models
-from orchestrator.telemetry.timing_gate import FAULTS, VALID, judgements_of
+from orchestrator.telemetry.timing_gate import FAULTS, VALID, judgements_of, with_reasons
 from orchestrator.text.rows import trial_label
 from sweeps.axes import is_number
 from sweeps.errors import ConfigError
@@ -126,7 +126,7 @@ class WatchedSweep:
             judgement = judgements.get(record.trial_id, VALID)
             interim.take(columns, judgement)
             figures = interim.figures(record.metrics, record.purpose)
-            why = f"{FAULTS[judgement.fault][0]}: {'; '.join(judgement.reasons)}" if judgement.fault else ""
+            why = with_reasons(FAULTS[judgement.fault][0], judgement) if judgement.fault else ""
             unit = next((name for name in figures if name.endswith("/s")), "")
             row = {
                 "trial_id": record.trial_id,

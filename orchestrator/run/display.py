@@ -18,7 +18,7 @@ from rich.text import Text
 from orchestrator.config.request import Metric
 from orchestrator.schedule.simulation import time_left_s
 from orchestrator.store.record import TrialOutcome, TrialRecord, metric_value, tokens_per_s
-from orchestrator.telemetry.timing_gate import FAULTS, VALID, Fault, Judgement
+from orchestrator.telemetry.timing_gate import FAULTS, VALID, Fault, Judgement, with_reasons
 from orchestrator.text.numbers import counted, duration
 from orchestrator.text.rows import gpus_in_words, trial_label
 from sweeps.identity import SHOWN_DIGITS
@@ -132,8 +132,8 @@ class InterimResults:
         for gpus, judgements in groups.items():
             of = f" of {gpus_in_words(gpus, on_cpu=self._on_cpu)}" if gpus else ""
             if judgements and (fault := judgements[-1].fault):
-                why = f"timings: {_in_words(judgements)} ({'; '.join(judgements[-1].reasons)})"
-                yield f"no speed{of} so far, {why}. {FAULTS[fault][1]}"
+                why = with_reasons(_in_words(judgements), judgements[-1])
+                yield f"no speed{of} so far, timings: {why}. {FAULTS[fault][1]}"
 
 
 def _in_words(judgements: Iterable[Judgement]) -> str:
@@ -221,7 +221,7 @@ class Display:
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_label(trial)}"
             line += "".join(f"  {name} {short_number(value)}" for name, value in figures.items())
             notes = [_PURPOSES.get(trial.purpose, ""), outcome.note]
-            notes += [f"{FAULTS[judgement.fault][0]}: {'; '.join(judgement.reasons)}"] if judgement.fault else []
+            notes += [with_reasons(FAULTS[judgement.fault][0], judgement)] if judgement.fault else []
             line += "".join(f"  {note}" for note in notes if note)
             self._print(line, style="" if outcome.status is Status.OK else "bold red")
         self.refresh()

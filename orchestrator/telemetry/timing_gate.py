@@ -74,6 +74,11 @@ class Judgement:
 VALID = Judgement(fault=None, reasons=())
 
 
+def with_reasons(faults: str, judgement: Judgement) -> str:
+    """Return these words for faults with the judgement's reasons, if it has any: `disturbed (others took 40% …)`."""
+    return f"{faults} ({'; '.join(judgement.reasons)})" if judgement.reasons else faults
+
+
 def judgements_of(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
     """The judgement of each ok trial, by its id; based on metrics, so that records of all versions are judged alike."""
     disturbances = disturbed(records)

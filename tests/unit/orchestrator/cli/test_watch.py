@@ -17,6 +17,7 @@ from orchestrator.cli.watch import Server
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind
 from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.telemetry.timing_gate import FAULTS, Fault
 from tests.unit.orchestrator.cli.watched import EVIL, RUNNING, SECRET, served, write_end, write_epochs, write_sweep
 from tests.unit.orchestrator.records import record_of
 
@@ -71,6 +72,16 @@ def test_disturbed_timings_are_no_leaders(server: Server) -> None:
     by_id = {row["trial_id"]: row for row in told["ended"]}
     assert by_id["ok-2-1"]["rate"] == 9000 and "disturbed" in by_id["ok-2-1"]["note"]
     assert "1,800 samples/s" in told["leaders"][0] and "2 GPUs 1.80×" in told["leaders"][1]
+
+
+def test_a_straggler_is_noted_without_reasons(results_folder: ResultsFolder) -> None:
+    with Journal.open(results_folder.journal) as journal, served(results_folder.root) as server:
+        journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {}})
+        for seed, rate in enumerate((1000.0, 1001.0, 1002.0, 500.0)):
+            metrics = {"samples_per_s": rate, "window_s": 60.0, "window_steps": 1000}
+            write_end(journal, results_folder, record_of(1, seed, metrics=metrics).to_json())
+        notes = {row["trial_id"][-1]: row["note"] for row in value(server)["ended"]}
+    assert notes == {"0": "", "1": "", "2": "", "3": FAULTS[Fault.STRAGGLER][0]}
 
 
 def test_a_trial_that_ends_is_shown_without_another_start(results_folder: ResultsFolder) -> None:

@@ -8,7 +8,7 @@ from orchestrator.config.request import Metric
 from orchestrator.run import display as display_module
 from orchestrator.run.display import Display, InterimResults
 from orchestrator.store.record import TrialOutcome
-from orchestrator.telemetry.timing_gate import VALID, Fault, Judgement
+from orchestrator.telemetry.timing_gate import FAULTS, OUTVOTED, VALID, Fault, Judgement
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import Purpose
@@ -77,7 +77,7 @@ def test_a_disturbed_trial_is_marked():
     assert any(TRIALS[1].trial_id[:8] in line and "disturbed" in line for line in live)
     assert not any(TRIALS[0].trial_id[:8] in line and "disturbed" in line for line in live)
     assert "2 ok (timings: 1 disturbed)" in shown[True]
-    assert "disturbed: others took 40%" in shown[False] and shown[False].count("disturbed") == 1
+    assert "disturbed (others took 40%" in shown[False] and shown[False].count("disturbed") == 1
 
 
 def test_a_valid_repetition_replaces_a_disturbed_timing():
@@ -108,6 +108,15 @@ def test_a_speed_that_is_not_known_has_its_reason_and_remedy():
     assert "no speed so far, timings: 2 disturbed" in shown and DISTURBED.reasons[0] in shown and "mode=settle" in shown
     shown = shown_after([(TRIALS[0], 100.0, VALID), (two, 200.0, DISTURBED)])
     assert "no speed of 2 GPUs so far, timings: 1 disturbed" in shown and "100 samples/s" in shown
+
+
+def test_a_fault_without_reasons_has_no_empty_list_of_them():
+    live = shown_after([(TRIALS[0], 100.0, OUTVOTED)])
+    with Display(console(terminal=False), waiting=1) as display:
+        display.finished(TRIALS[0], TrialOutcome(wall_s=1.5), OUTVOTED)
+        line = display._console.file.getvalue().rstrip()
+    word = FAULTS[Fault.STRAGGLER][0]
+    assert f"timings: 1 {word}. " in live and line.endswith(word)
 
 
 @pytest.mark.parametrize(
