@@ -241,7 +241,8 @@ class SweepResults:
         from orchestrator.text.rows import ResultsFrame, cell_label, varying
 
         cells, frame = (pd.read_parquet(self._existing(f"{table}.parquet")) for table in ("summary", name))
-        labels = {row["cell_id"]: cell_label(row, varying(cells)) for row in cells.to_dict("records")}
+        differing = varying(cells)
+        labels = {row["cell_id"]: cell_label(row, differing) for row in cells.to_dict("records")}
         columns = [str(column) for column in frame.columns]
         axes = [column for column in columns if "." in column]  # over config keys
         first = [column for column in (*_FIRST, *axes, *_THEN) if column in columns]

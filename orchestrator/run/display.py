@@ -166,6 +166,7 @@ class Display:
         self._ended: Counter[Status] = Counter()
         self._last: deque[tuple[TrialSpec, TrialOutcome, Judgement]] = deque(maxlen=LAST_ENDED)
         self._interim = InterimResults(self._metric)
+        self._footer = self._invalid = ""  # the lines of the results so far, and the counts of invalid timings
         self._widest_label = 0  # the table's columns never get narrower
         self._took_s: list[float] = []
         self._first_start = self._idle_since = time.monotonic()
@@ -216,6 +217,10 @@ class Display:
         figures = self._interim.figures(outcome.metrics, trial.purpose)
         row = {"status": outcome.status, "note": outcome.note, "metrics": outcome.metrics, "disturbed": disturbed}
         self._interim.take({**trial.columns, **row}, judgement)
+        # Not at each refresh: the results change only here, and going through thousands of trials takes a while.
+        if self._live:
+            self._footer = "\n".join(self._interim.lines())
+            self._invalid = _in_words(chain(*self._interim.invalid().values()))
         if not self._live or outcome.status is not Status.OK:
             done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_label(trial)}"
@@ -276,7 +281,7 @@ class Display:
             if not self._running and not self._waiting:
                 time_left = "no trial is left"
             self._bar.update(self._task, elapsed=duration(time.monotonic() - self._began_s), left=time_left)
-            footer = Text("\n".join(self._interim.lines()))
+            footer = Text(self._footer)
             # A live table that is higher than the terminal would be cut.
             view = Group(self._table(LAST_ENDED), self._bar, footer)
             excess = len(self._console.render_lines(view)) + 1 - self._console.height
@@ -302,8 +307,8 @@ class Display:
     def _table(self, most: int) -> Table:
         """Return the table of the running trials and at most `most` ended ones, with the counts as its title."""
         counts = {status: f"{count} {status}" for status, count in sorted(self._ended.items())}
-        if invalid := self._interim.invalid():
-            counts[Status.OK] += f" (timings: {_in_words(chain(*invalid.values()))})"
+        if self._invalid:
+            counts[Status.OK] += f" (timings: {self._invalid})"
         title = ", ".join([f"{len(self._running)} running", f"{self._waiting} waiting", *counts.values()])
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
         labels = [

@@ -261,6 +261,22 @@ def test_the_last_ended_trials_are_shown_as_far_as_the_terminal_is_high_enough(h
     assert shown.count(TRIALS[0].trial_id[:8]) == count
 
 
+def test_results_are_gone_through_only_when_a_trial_has_ended(monkeypatch):
+    passes = []
+    for name in ("lines", "invalid"):
+        original = getattr(InterimResults, name)
+        monkeypatch.setattr(InterimResults, name, lambda self, of=original: passes.append(of) or of(self))
+    with Display(console(terminal=True), waiting=2) as display:
+        for trial in TRIALS[:2]:
+            display.started(trial)
+            display.finished(trial, TrialOutcome(wall_s=1.5, metrics={"samples_per_s": 100.0}), DISTURBED)
+            known = len(passes)
+            display.refresh()
+            assert len(passes) == known > 0
+    shown = display._console.file.getvalue()
+    assert "no speed so far, timings: 2 disturbed" in shown and "2 ok (timings: 2 disturbed)" in shown
+
+
 def test_the_first_estimate_of_the_time_left_is_the_plans():
     display = Display(console(terminal=False), waiting=8, forecast_s=80.0)
     assert display.left_s() == pytest.approx(80.0, abs=5)
