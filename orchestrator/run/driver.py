@@ -250,7 +250,7 @@ class SweepRun:
         reached(Moment.TABLES_WRITTEN)
         show(end, console)
         write_slow_files(end, console)
-        self.journal.append(Kind.ENDED, {"missing": end.missing, "tables": table_digests(self.folder)})
+        self.journal.append(Kind.ENDED, {}, {"missing": end.missing, "tables": table_digests(self.folder)})
         reached(Moment.SWEEP_ENDED)
         interrupt.all_is_written()
         return interrupt.exit_status if interrupt.signal is not None else end.exit_status

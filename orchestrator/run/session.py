@@ -22,7 +22,7 @@ from orchestrator.store import files
 from orchestrator.store.alike import same_memory, same_speed
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.journal import Journal
-from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
+from orchestrator.store.record import OF_TRAINING, Kind, TrialOutcome, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import TrialFolders, digests, drop, restore, snapshot
@@ -91,9 +91,9 @@ class Session:
         before = self._history.of(trial.trial_id)
         attempt, had_ended = before.attempt + 1, before.ended
         self._running[trial.trial_id] = trial, time.monotonic()
-        value = {"trial_id": trial.trial_id, "attempt": attempt}
+        started = {"trial_id": trial.trial_id, "attempt": attempt}
         # Before anything else: if the driver is killed now, the next one knows that an attempt may have begun.
-        self._journal.append(Kind.STARTED, value | ({"measures": trial.measures} if trial.measures else {}))
+        self._journal.append(Kind.STARTED, {}, started | ({"measures": trial.measures} if trial.measures else {}))
         reached(Moment.TRIAL_STARTED)
         # The files of the attempt that counts must survive one that may be interrupted.
         if had_ended:
@@ -143,8 +143,8 @@ class Session:
         # After the trace is written: the next attempt may succeed, and the user still wants to know why this one
         # failed.
         if is_retried(outcome.cause, self._history.of(trial.trial_id).failures, self._retries):
-            value = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
-            self._journal.append(Kind.RETRIED, self._attempt(trial) | value)
+            compared = self._attempt(trial) | {"cause": outcome.cause.value, "wall_s": outcome.wall_s}
+            self._journal.append(Kind.RETRIED, {"note": outcome.note}, compared)
             self._display.retried(trial, outcome)
             self._trackers.finished(trial, outcome)
             reached(Moment.TRIAL_RETRIED)
@@ -163,12 +163,12 @@ class Session:
         """Journal the result of another trial as this one's, which trains in the same way and need not run."""
         self._folder.refuse_links(trial.trial_id)
         attempt = self._history.of(trial.trial_id).attempt + 1
-        self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
+        self._journal.append(Kind.STARTED, {}, {"trial_id": trial.trial_id, "attempt": attempt})
         self._folders.prepare(trial, continues=False)
         self._folders.copy_curve(original.trial_id, trial.trial_id)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         record = original.copied_to(trial, attempt=attempt, finished_at=now)
-        self._journal.append(Kind.FINISHED, record.to_json(), {"files": digests(self._folder.trial(trial.trial_id))})
+        self._append_end(record, {"files": digests(self._folder.trial(trial.trial_id))})
         self._display.copied(trial, original, judgements_of([original]).get(original.trial_id, VALID))
 
     def drop_branch_point(self, branch: TrialSpec) -> None:
@@ -201,7 +201,7 @@ class Session:
         self._running.clear()
         # GPU-seconds of abandoned attempts count for the budget of the sweep.
         for trial, began_s in running:
-            self._journal.append(Kind.CUT_OFF, self._attempt(trial) | {"wall_s": now_s - began_s})
+            self._journal.append(Kind.CUT_OFF, {}, self._attempt(trial) | {"wall_s": now_s - began_s})
 
     def ticked(self) -> None:
         """Update the clocks on the screen."""
@@ -216,21 +216,23 @@ class Session:
         return {"trial_id": trial.trial_id, "attempt": attempt, "gpus_held": trial.gpus_held}
 
     def _journal_probe(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        value = {
+        compared = {
             "trial_id": trial.trial_id,
             "measures": trial.measures,
-            "speed": same_speed(trial.axes),
-            "size": same_memory(trial.axes, trial.batch.device_batch_size),
             "gpus": trial.gpus,
             "gpus_held": trial.gpus_held,
             "wall_s": outcome.wall_s,
             "status": outcome.status.value,
-            "note": outcome.note,
         }
         figures = {
             name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", "sequence_length", *MEMORY_METRICS)
         }
-        self._journal.append(Kind.PROBED, value | figures)
+        # These contain values of axes, which the user's config may take from the environment.
+        axes = {
+            "speed": same_speed(trial.axes),
+            "size": same_memory(trial.axes, trial.batch.device_batch_size),
+        }
+        self._journal.append(Kind.PROBED, {**axes, "note": outcome.note, **figures}, compared)
 
     def _journal_end(self, trial: TrialSpec, outcome: TrialOutcome) -> TrialRecord:
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -248,9 +250,14 @@ class Session:
         # A file that every trial writes is an output of the command, and must not identify trials.
         rewritten = [name for name, state in file_states(trial).items() if before.get(name) != state]
         compared = {"files": digests(folder)} | ({"rewritten": rewritten} if rewritten else {})
-        self._journal.append(Kind.FINISHED, record.to_json(), compared)
+        self._append_end(record, compared)
         drop(folder)
         return record
+
+    def _append_end(self, record: TrialRecord, compared: dict[str, Any]) -> None:
+        identity = record.to_json()
+        of_training = {name: identity.pop(name) for name in OF_TRAINING}
+        self._journal.append(Kind.FINISHED, of_training, identity | compared)
 
 
 def file_states(trial: TrialSpec) -> dict[str, tuple[int, ...]]:

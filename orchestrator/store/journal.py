@@ -181,8 +181,8 @@ class Journal:
     def append(self, kind: Kind, value: Mapping[str, Any], compared: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Append a record of JSON values; it is durable when this returns. Numbers that are not finite become null.
 
-        Secrets in `value` are hidden. What later drivers compare with their own is `compared`: it is free of secrets,
-        such as digests, and is written as it is.
+        Secrets in `value` are hidden. What readers compare or parse is `compared`: ids, digests, words such as a
+        status and numbers of attempts. It is free of secrets and is written as it is.
 
         Raises JournalError if it cannot be made durable (disk full, read-only, input/output error), or if the path no
         longer leads to it (moved, deleted, replaced). The file is then truncated to the previous record, if that is
@@ -191,7 +191,9 @@ class Journal:
         if self._refusal:
             raise JournalError(errno.EBADF, f"the journal accepts no more records: {self._refusal}", str(self._path))
         # After an error nobody knows what is on the disk, so that further records could follow half a line.
-        line = encode(kind, {**self._secrets.value(value), **compared})
+        # The names of fields are the journal's own: a value from the environment that equals one hides none.
+        clean = {name: self._secrets.value(item, name) for name, item in value.items()}
+        line = encode(kind, {**compared, **clean})
         try:
             _write(self._file, line + b"\n")
             _check_place(self._path, self._file)

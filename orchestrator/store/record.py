@@ -268,4 +268,6 @@ _WINDOW_METRICS = frozenset(
         "idle_gpu_processes",
     )
 )
+OF_TRAINING = ("note", "axes", "metrics", "provenance", "disturbed")
+"""The fields of a `TrialRecord` that may contain secrets: they come from the user's config, program or machine."""
 FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts", "in_kept_processes")

@@ -56,8 +56,11 @@ class Secrets:
 
     def text(self, text: str) -> str:
         """The text with its secrets replaced."""
+        return self._replaced(text, self.hidden)
+
+    def _replaced(self, text: str, hidden: Iterable[str]) -> str:
         # Longest first: one may be a part of another.
-        for value in sorted(self.hidden, key=len, reverse=True):
+        for value in sorted(hidden, key=len, reverse=True):
             if len(value) >= SHORTEST and not self._is_number(value):
                 text = text.replace(value, self.hidden[value])
         text = _WEB_TOKEN.sub(rf"\1{HIDDEN}", _SECRET_TEXT.sub(HIDDEN, text))
@@ -66,7 +69,9 @@ class Secrets:
     def value(self, value: Any, key: str = "") -> Any:
         """JSON values without them; a text under a name like `token` is one, and so is what an override gives it."""
         if isinstance(value, Mapping):
-            return {self.text(str(name)): self.value(item, str(name)) for name, item in value.items()}
+            # A name of a metric or field is no secret, even if `report.metric` takes it from the environment.
+            secret = [known for known in self.hidden if self._is_secret(known)]
+            return {self._replaced(str(name), secret): self.value(item, str(name)) for name, item in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.value(item, key) for item in value]
         if isinstance(value, str):
@@ -84,7 +89,11 @@ class Secrets:
     def _is_number(self, value: str) -> bool:
         """Return whether a hidden value is a number, and by its name no secret: a batch size, a port, a year."""
         # A measured number may equal it, and dates and ids may contain it.
-        return bool(_NUMBER.fullmatch(value)) and not self.hidden[value].startswith(HIDDEN[:-1])
+        return bool(_NUMBER.fullmatch(value)) and not self._is_secret(value)
+
+    def _is_secret(self, value: str) -> bool:
+        """Return whether a hidden value is a secret by its name."""
+        return self.hidden[value].startswith(HIDDEN[:-1])
 
 
 NO_SECRETS = Secrets()  # hides only what looks like a secret by itself

@@ -99,6 +99,40 @@ def test_results_hold_no_secrets_and_are_private(tmp_path: Path) -> None:
     assert status in (0, 1) and "<script>" not in out
 
 
+BREAKING = ("sweep=traced", *SMALL, "trainable.breaks=0", "retries=1")
+KINDS = ("started", "retried", "finished", "ended")
+
+
+@pytest.fixture(scope="module")
+def trial_ids(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the ids of a sweep's trials, which settings of the report do not change."""
+    place = Place(tmp_path_factory.mktemp("ids"), *BREAKING)
+    assert place.run()[0] == 1
+    return place.finished()
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"),
+    [
+        ("report.metric", "accuracy"),
+        *(("report.currency", word) for word in ("finished", "seed", "trial_id", "status", "ended", "part of an id")),
+    ],
+)
+def test_values_of_the_environment_hide_no_names_and_ids(
+    tmp_path: Path, trial_ids: list[str], setting: str, word: str
+) -> None:
+    word = trial_ids[0][3:9] if word == "part of an id" else word
+    place = Place(tmp_path, *BREAKING, f"{setting}=${{oc.env:WORD}}")
+    assert place.run(WORD=word)[0] == 1
+    values = {kind: [record["value"] for record in place.journal() if record["kind"] == kind] for kind in KINDS}
+    assert {value["trial_id"] for kind in KINDS[:3] for value in values[kind]} == set(trial_ids)
+    assert [value["metrics"]["accuracy"] for value in values["finished"] if value["status"] == "ok"] == [0.9] * 3
+    tables = values["ended"][0]["tables"]
+    assert set(tables) <= {path.name for path in (place.results / "tables").iterdir()} and "trials.csv" in tables
+    status, out, err = place.run("mode=verify", WORD=word)
+    assert status == 0, out + err
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Run a sweep of one failing trial, which leaves traces and logs."""

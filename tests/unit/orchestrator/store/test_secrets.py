@@ -43,6 +43,11 @@ def test_number_is_hidden_only_if_its_name_is_a_secrets() -> None:
     assert numbers.value(record) == record | {"pin": "<hidden PIN_TOKEN>", "id": "a2026b<hidden PIN_TOKEN>"}
 
 
+def test_names_are_hidden_only_if_they_contain_a_named_secret() -> None:
+    secrets = Secrets({"accuracy": "<METRIC 5879092f>", "hunter22": "<hidden DB_PASSWORD>"})
+    assert secrets.value({"val_accuracy": 0.9, "of_hunter22": 1}) == {"val_accuracy": 0.9, "of_<hidden DB_PASSWORD>": 1}
+
+
 def test_hidden_values_differ_unless_they_are_secrets() -> None:
     other = Secrets.of(RAW, RESOLVED | {"where": "/mnt/other"}, ENVIRONMENT | {"PLACE": "/mnt/other"})
     assert other.value("/mnt/other") != SECRETS.value("/mnt/store")
