@@ -11,7 +11,8 @@ from typing import Any
 HIDDEN = "<hidden>"
 
 _SECRET_WORDS = r"passwd|password|passphrase|secrets?|token|credentials?|api_?key|access_?key|private_?key|auth|bearer"
-_SECRET_NAME = re.compile(rf"(^|[_.\-])({_SECRET_WORDS})($|[_.\-])", re.IGNORECASE)
+_WORDS_AT_END = r"pass|passcode|pwd|pw|pin|creds"  # only at the end of a name: `pin_memory` is no secret
+_SECRET_NAME = re.compile(rf"(^|[_.\-])(({_SECRET_WORDS})($|[_.\-])|({_WORDS_AT_END})$)", re.IGNORECASE)
 _SECRET_TEXT = re.compile(
     r"""
       \b(?:AKIA|ASIA)[0-9A-Z]{16}\b                                   # AWS
@@ -29,9 +30,13 @@ _SECRET_TEXT = re.compile(
 # The patterns take linear time, since lines come from programs: a match never starts inside a run that an earlier
 # attempt has scanned. That is why the name before a secret word is not matched, and a web token from its run's start.
 _WEB_TOKEN = re.compile(r"(?<![\w-])(?=[\w-]+\.[\w-]{10,}\.[\w-]{5})([\w-]*?)\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}")
-_ASSIGNED = re.compile(rf"(?i)(?:{_SECRET_WORDS})\b(['\"]?\s*[=:]\s*['\"]?)([^\s'\",;&]{{4,}})")
+_SHELLS_FOLDER = "PWD"  # the shell's name of the working folder
+# "first pass: compiled" is prose: behind these words a colon counts only after a quote.
+_ASSIGNED_AT_END = rf"(?!(?<![\w.\-])(?-i:{_SHELLS_FOLDER}))(?<![a-z])(?:{_WORDS_AT_END})(?=['\"]?\s*=|['\"]\s*:)"
+_ASSIGNED = re.compile(rf"(?i)(?:(?:{_SECRET_WORDS})\b|{_ASSIGNED_AT_END})(['\"]?\s*[=:]\s*['\"]?)([^\s'\",;&]{{4,}})")
 _NO_SECRET = re.compile(r"[\d.]+|[Nn]one|null|[Tt]rue|[Ff]alse")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")
+_LONG_NUMBER = re.compile(r"-?\d{6,}")
 _OVERRIDE = re.compile(r"([\w.+~@/\-]+)=(.+)", re.DOTALL)  # an override for Hydra, whose value may have any form
 _FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
 
@@ -46,7 +51,15 @@ class Secrets:
 
     @staticmethod
     def of(raw: Any, resolved: Any, environment: Mapping[str, str]) -> Secrets:
-        """Find the secrets of a config in its unresolved and its resolved values."""
+        """Find the secrets of a config in its unresolved and its resolved values.
+
+        Texts and numbers under secret names in the environment, and texts under such names in the config, are hidden
+        wherever they stand. Other values from the environment are hidden in texts, with two exceptions for numbers. One
+        of fewer than 6 digits, or with a decimal point or exponent, stays. A whole number of 6 digits or more is hidden
+        only where it stands as a whole word: it may be a password, but also a part of a date, an id, a decimal number
+        or the label of a cell (`2×131072`). Values that are numbers and not texts, such as measurements and batch
+        sizes, stay. A value of fewer than `SHORTEST` characters is hidden only where it is a whole value.
+        """
         hidden = {value: HIDDEN for value in _values_under_secret_names(resolved)}
         for name in _FROM_ENVIRONMENT.findall(_text(raw)):
             # A value from the environment may be a secret whatever its name says.
@@ -61,8 +74,10 @@ class Secrets:
     def _replaced(self, text: str, hidden: Iterable[str]) -> str:
         # Longest first: one may be a part of another.
         for value in sorted(hidden, key=len, reverse=True):
-            if len(value) >= SHORTEST and not self._is_number(value):
-                text = text.replace(value, self.hidden[value])
+            if not self._is_number(value):
+                text = text.replace(value, self.hidden[value]) if len(value) >= SHORTEST else text
+            elif value in text and _LONG_NUMBER.fullmatch(value):
+                text = re.sub(rf"(?<![\w×])(?<!\d\.){value}(?![\w×]|\.\d)", self.hidden[value], text)
         text = _WEB_TOKEN.sub(rf"\1{HIDDEN}", _SECRET_TEXT.sub(HIDDEN, text))
         return _ASSIGNED.sub(_hide_assigned, text)
 
@@ -100,8 +115,8 @@ NO_SECRETS = Secrets()  # hides only what looks like a secret by itself
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a value of this name is a secret: `api_key`, `HF_TOKEN`; not `max_tokens` or `author`."""
-    return bool(_SECRET_NAME.search(name))
+    """Return whether a value of this name is a secret: `api_key`, `DB_PASS`; not `max_tokens` or `pin_memory`."""
+    return name != _SHELLS_FOLDER and bool(_SECRET_NAME.search(name))
 
 
 def _placeholder(name: str, value: str) -> str:

@@ -43,6 +43,25 @@ def test_number_is_hidden_only_if_its_name_is_a_secrets() -> None:
     assert numbers.value(record) == record | {"pin": "<hidden PIN_TOKEN>", "id": "a2026b<hidden PIN_TOKEN>"}
 
 
+@pytest.mark.parametrize("name", ["DB_PASS", "LOGIN"])
+@pytest.mark.parametrize("text", ["--pw={}", "u={};", "login {} failed", "no {}.", "a-{}-b"])
+def test_long_number_of_the_environment_is_hidden_in_texts(name: str, text: str) -> None:
+    secrets = Secrets.of({"x": f"${{oc.env:{name}}}"}, {}, {name: "48291375"})
+    assert secrets.text(text.format(48291375)) == text.format(secrets.hidden["48291375"])
+
+
+def test_long_number_that_is_no_whole_word_or_no_text_stays() -> None:
+    secrets = Secrets.of({"x": "${oc.env:BATCH} ${oc.env:STEPS}"}, {}, {"BATCH": "131072", "STEPS": "12345"})
+    record = {
+        "device_batch_size": 131072,
+        "id": "ab131072",
+        "lr": "0.131072",
+        "label": "2×131072 linear",
+        "n": "of 12345",
+    }
+    assert secrets.value(record) == record
+
+
 def test_names_are_hidden_only_if_they_contain_a_named_secret() -> None:
     secrets = Secrets({"accuracy": "<METRIC 5879092f>", "hunter22": "<hidden DB_PASSWORD>"})
     assert secrets.value({"val_accuracy": 0.9, "of_hunter22": 1}) == {"val_accuracy": 0.9, "of_<hidden DB_PASSWORD>": 1}
@@ -56,14 +75,43 @@ def test_hidden_values_differ_unless_they_are_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["token", "HF_TOKEN", "api_key", "wandb.apikey", "db-password", "client_secret", "auth"]
+    "name",
+    [
+        "token",
+        "HF_TOKEN",
+        "api_key",
+        "wandb.apikey",
+        "db-password",
+        "client_secret",
+        "auth",
+        "DB_PASS",
+        "db.pwd",
+        "pin",
+        "passphrase",
+    ],
 )
 def test_values_under_secret_names_are_hidden(name: str) -> None:
     assert is_secret_name(name)
     assert NO_SECRETS.value({name: "anything at all"}) == {name: "<hidden>"}
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "tokenizer", "author", "authentic", "secretary", "key", "keys", "lr"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max_tokens",
+        "tokenizer",
+        "author",
+        "authentic",
+        "secretary",
+        "key",
+        "keys",
+        "lr",
+        "PWD",
+        "pin_memory",
+        "bypass",
+        "pass_s",
+    ],
+)
 def test_values_under_other_names_are_kept(name: str) -> None:
     assert not is_secret_name(name)
     assert NO_SECRETS.value({name: "anything at all"}) == {name: "anything at all"}
@@ -98,6 +146,8 @@ def test_texts_that_look_like_secrets_are_hidden(secret: str) -> None:
         ("password=hunter22 user=me", "password=<hidden> user=me"),
         ("{'api_key': 'abcdefg'}", "{'api_key': '<hidden>'}"),
         ("tokens: 4096, token: 12", "tokens: 4096, token: 12"),
+        ("db --pass=hunter22 {'pwd': 'hunter22'}", "db --pass=<hidden> {'pwd': '<hidden>'}"),
+        ("first pass: compiled, PWD=/home, bypass=true", "first pass: compiled, PWD=/home, bypass=true"),
         ("trainable.token=${oc.env:T}", "trainable.token=${oc.env:T}"),
     ],
 )
@@ -132,7 +182,18 @@ def test_secret_inside_another_secret_is_hidden() -> None:
 
 
 UNITS = (
-    *("a.", "token ", "token=", "eyJ-", "eyJaaaaaaaaaaaa.", "-----BEGIN PRIVATE KEY-----", "-----END ", "://a:"),
+    *(
+        "a.",
+        "token ",
+        "token=",
+        "pass ",
+        "pass=",
+        "eyJ-",
+        "eyJaaaaaaaaaaaa.",
+        "-----BEGIN PRIVATE KEY-----",
+        "-----END ",
+        "://a:",
+    ),
     "sk-",
 )
 
