@@ -101,9 +101,6 @@ _LIKELY = re.compile(
 """What looks like an accuracy or a loss: `val_acc 61.20%`, `Validation loss: 0.31`, `"eval_accuracy": 0.8`."""
 
 
-_TRAIN = re.compile(r"(?i)train")
-
-
 class LikelyMetric:
     """The metric that a command prints and its config does not declare: an accuracy or a loss of validation."""
 
@@ -115,13 +112,14 @@ class LikelyMetric:
         """Look for it in a line; of equally likely ones the last counts."""
         for match in _LIKELY.finditer(line):
             of_set, is_loss = (match["set"] or "").lower(), match["what"].lower() == "loss"
+            is_of_test = of_set.startswith("test")
             # A validation set's accuracy, any accuracy, a validation set's loss; the test set should not decide.
-            order = 3 if of_set.startswith("test") else 2 if is_loss else 0 if of_set else 1
-            # Behind "train", a figure without another set's name is of the training.
-            is_of_training = (is_loss and (not of_set or order == 3)) or (
-                not of_set and _TRAIN.search(line[: match.start()])
-            )
-            if not is_of_training and order <= self._order:
+            order = 3 if is_of_test else 2 if is_loss else 0 if of_set else 1
+            # Behind "train", a figure that names no set is of the training, as are losses that name none.
+            is_of_training = not of_set and (is_loss or "train" in line[: match.start()].lower())
+            if is_of_training or (is_of_test and is_loss):
+                continue
+            if order <= self._order:
                 self._order, self.declaration = order, _declaration(match, is_loss=is_loss)
 
 

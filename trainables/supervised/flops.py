@@ -82,16 +82,14 @@ def _count(model_json: str, input_shape: tuple[int, ...], num_classes: int) -> f
     of_tokens = len(input_shape) == 1
     dtype = torch.int64 if of_tokens else torch.float32
     try:
-        with fake_tensors() if of_transformers else nullcontext():
-            device = "meta"
-            counted = _built(plain, input_shape, num_classes, device)
+        with fake_tensors() if of_transformers else nullcontext(), torch.random.fork_rng(devices=[]):
+            counted, device = _built(plain, input_shape, num_classes, "meta"), "meta"
             products = math.prod(input_shape[1:]) * sum(parameter.numel() for parameter in counted.parameters())
-            is_real = not of_tokens and products < MOST_REAL and model["name"] in _WITHOUT_ATTENTION
-            with torch.random.fork_rng(devices=[]), flop_counter()(display=False) as counter:
-                if is_real:
-                    device = "cpu"
-                    counted = _built(plain, input_shape, num_classes, device)
-                counted(torch.zeros(COUNTED, *input_shape, dtype=dtype, device=device)).sum().backward()
+            if not of_tokens and products < MOST_REAL and model["name"] in _WITHOUT_ATTENTION:
+                counted, device = _built(plain, input_shape, num_classes, "cpu"), "cpu"
+            inputs = torch.zeros(COUNTED, *input_shape, dtype=dtype, device=device)
+            with flop_counter()(display=False) as counter:
+                counted(inputs).sum().backward()
     except Exception as error:  # the user's own model may do anything
         _log.warning("FLOPs were not counted, and mfu stays empty: %s: %s", type(error).__name__, error)
         return None
