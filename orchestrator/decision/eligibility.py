@@ -41,6 +41,12 @@ def speed_is_known(cells: pd.DataFrame, cell_id: str, baseline_cell_id: str | No
     return {cell_id, baseline_cell_id or cell_id} <= timed
 
 
+def speeds_known(cells: pd.DataFrame) -> pd.Series[bool]:
+    """Return of which cells the speed-up over their baseline may be stated, as `speed_is_known` tells it of one."""
+    timed = cells.loc[is_valid(cells["timing_valid"]), "cell_id"]
+    return cells["cell_id"].isin(timed) & cells["baseline_cell_id"].fillna(cells["cell_id"]).isin(timed)
+
+
 def without_result(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[bool]:
     """Return which cells may be the best for all that is known: those that failed, or that a budget left out."""
     is_skipped = trials["status"] == Status.SKIPPED.value

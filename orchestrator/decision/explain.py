@@ -21,7 +21,7 @@ from orchestrator.analysis.work import is_short
 from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import SHOWN, TIE
-from orchestrator.decision.eligibility import speed_is_known
+from orchestrator.decision.eligibility import speed_is_known, speeds_known
 from orchestrator.decision.gpu_steps import best_with_fewest, factors_of_speedup, gain_over
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, remark
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
@@ -200,8 +200,7 @@ def _largest_speedup(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Remark]:
     gpus = cells.set_index("cell_id")["gpus"]
     is_more = cells["gpus"] > gpus.reindex(cells["baseline_cell_id"]).to_numpy()
     scaled = cells[is_more & cells["speedup"].notna()]
-    pairs = zip(scaled["cell_id"], scaled["baseline_cell_id"], strict=True)
-    known = scaled[[speed_is_known(cells, own, baseline) for own, baseline in pairs]]
+    known = scaled[speeds_known(cells)[scaled.index]]
     if known.empty:
         return [] if scaled.empty else [no_speed(trials)]
     row = known.to_dict("records")[int(known["speedup"].to_numpy().argmax())]

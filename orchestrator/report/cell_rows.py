@@ -6,7 +6,7 @@ Each function below makes a group of fields, which its docstring names. Charts a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from orchestrator.analysis.differences import by_seed
 from orchestrator.analysis.objective import time_s
 from orchestrator.analysis.scaling_loss import LOST
 from orchestrator.analysis.validity import with_valid_timings
+from orchestrator.decision.eligibility import speeds_known
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
 from orchestrator.statistics.intervals import logs, mean_interval
@@ -40,13 +41,13 @@ def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[dict[
     """Return a row for each cell `with_times`. NaN means not measured."""
     differing, metric = varying(cells), recommendation.terms.metric
     # The page pairs these rows with those of its table, which has the same order.
-    records = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"]).to_dict("records")
+    known = cells.assign(speed_known=speeds_known(cells))
+    records = in_order(known, [*differing, "device_batch_size", "lr_rule", "gpus"]).to_dict("records")
     first = _first(records, recommendation)
     columns = _columns_of_figures(recommendation)
-    timed = {record["cell_id"] for record in records if record["timing_valid"] is True}
     rows: list[dict[str, Any]] = []
     for index, record in enumerate(records):
-        row = _names(record, differing) | _axes(record, differing) | _part(record, recommendation, timed)
+        row = _names(record, differing) | _axes(record, differing) | _part(record, recommendation)
         row |= {field: record.get(column, math.nan) for field, column in columns.items()}
         # Charts with few bars begin with the first cell.
         rows.append(row | {"order": index if record is not first else -1, "rate_rank": _rate_rank(record, first)})
@@ -88,17 +89,17 @@ def _axes(record: Row, differing: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _part(record: Row, recommendation: Recommendation, timed: Collection[str]) -> dict[str, Any]:
+def _part(record: Row, recommendation: Recommendation) -> dict[str, Any]:
     """Return a cell's part in the comparison: its `role`, and whether its speed-up is over another cell, `compared`.
 
     `timing_valid` is None if unknown; `speed_known` says whether the timing of the baseline is valid, too. `ideal` is
-    the speed-up without losses. `timed` has the ids of the cells with valid timings.
+    the speed-up without losses.
     """
     return {
         "role": role_of(record, recommendation),
         "compared": record["cell_id"] != record["baseline_cell_id"],
         "timing_valid": None if pd.isna(record["timing_valid"]) else bool(record["timing_valid"]),
-        "speed_known": {record["cell_id"], record["baseline_cell_id"] or record["cell_id"]} <= set(timed),
+        "speed_known": bool(record["speed_known"]),
         "ideal": record["speedup"] / record["efficiency"],
     }
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pandas as pd
 
 from orchestrator.analysis.scaling_loss import LOST, LOST_TO, largest_loss, words_of
-from orchestrator.decision.eligibility import speed_is_known
+from orchestrator.decision.eligibility import speeds_known
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
 from orchestrator.report.plot import Plot, Spec
@@ -163,10 +163,7 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
 
 def _with_losses(cells: pd.DataFrame) -> pd.DataFrame:
     """Return the cells with a breakdown of what they lose whose timing, and that of their baseline, is valid."""
-    has_losses = cells[cells["lost_rest"].notna()]
-    pairs = zip(has_losses["cell_id"], has_losses["baseline_cell_id"], strict=True)
-    is_known = [speed_is_known(cells, own, baseline) for own, baseline in pairs]
-    return has_losses[pd.Series(is_known, has_losses.index, dtype=bool)]
+    return cells[cells["lost_rest"].notna() & speeds_known(cells)]
 
 
 def largest(cells: pd.DataFrame, recommendation: Recommendation) -> str:
