@@ -14,6 +14,10 @@ __all__ = ["ConfigError", "SweepResults", "load_results", "plan_sweep", "run_swe
 
 def __getattr__(name: str) -> object:
     """Import the library on first use: imports delay the moment from which the command line handles Ctrl-C."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("sweep-orchestrator")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from orchestrator import library

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.config.overrides import overrides_of
 from orchestrator.config.request import RUNNING, VAL_ACCURACY, Metric
 from orchestrator.store import trial_files
+from orchestrator.store.files import read_regular
 from orchestrator.store.results import read_results
-from orchestrator.store.results_folder import JOURNAL, METRICS, ResultsFolder, results_below
+from orchestrator.store.results_folder import JOURNAL, METRICS, TRACE, ResultsFolder, results_below
 from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class SweepResults:
         """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`; the cell's label first.
 
         The cells with the shortest epochs come first. `_lo` and `_hi` bound 95% intervals. A missing value means not
-        measured. A REPL shows some of the columns.
+        measured.
         """
         return self._table("summary").sort_values("epoch_s", kind="stable", ignore_index=True)
 
@@ -169,10 +170,29 @@ class SweepResults:
         return page
 
     @property
-    def best(self) -> dict[str, Any] | None:
-        """The settings of the recommended cell (`gpus`, both sides of the batch, `lr` …); None without one."""
-        recommended = self.recommendation["recommended"]
-        return dict(recommended["values"]) if recommended else None
+    def best(self) -> dict[str, Any]:
+        """The settings of the recommended cell (`gpus`, both sides of the batch, `lr` …).
+
+        Raises LookupError with the verdict and its reason if no cell is recommended.
+        """
+        recommendation = self.recommendation
+        if not recommendation["recommended"]:
+            raise LookupError(f"no cell is recommended: {self.verdict.upper()} {recommendation['sentence']}")
+        return dict(recommendation["recommended"]["values"])
+
+    def trial(self, trial_id: str) -> dict[str, Any]:
+        """Return a trial's row of `trials`, by the start of its id. Raises LookupError unless it is that of one."""
+        trials = self.trials
+        rows = trials[trials["trial_id"].str.startswith(trial_id)].to_dict("records")
+        if len(rows) != 1:
+            raise LookupError(f"{len(rows)} trials have an id that begins with {trial_id!r}")
+        return {str(column): value for column, value in rows[0].items()}
+
+    def logs(self, trial_id: str) -> dict[str, str]:
+        """Return the logs of a trial as {file name: text}, and its traceback if it failed, by the start of its id."""
+        folder = ResultsFolder(self.folder).trial(self.trial(trial_id)["trial_id"])
+        files = [*sorted(folder.glob("*.log")), folder / TRACE]
+        return {file.name: read_regular(file).decode(errors="replace") for file in files if file.is_file()}
 
     def curves(self) -> pd.DataFrame:
         """Return the learning curves of all trials, one row per epoch.
@@ -238,7 +258,7 @@ class SweepResults:
     def _table(self, name: str) -> pd.DataFrame:
         import pandas as pd
 
-        from orchestrator.text.rows import ResultsFrame, cell_label, varying
+        from orchestrator.text.rows import cell_label, varying
 
         cells, frame = (pd.read_parquet(self._existing(f"{table}.parquet")) for table in ("summary", name))
         differing = varying(cells)
@@ -247,10 +267,7 @@ class SweepResults:
         axes = [column for column in columns if "." in column]  # over config keys
         first = [column for column in (*_FIRST, *axes, *_THEN) if column in columns]
         others = [column for column in columns if column not in first]
-        frame = frame.assign(cell=frame["cell_id"].map(labels))
-        table = ResultsFrame(frame[["cell", *first, *others]])
-        table.original = [*table.columns]
-        return table
+        return frame.assign(cell=frame["cell_id"].map(labels))[["cell", *first, *others]]
 
     def _existing(self, name: str) -> Path:
         path = ResultsFolder(self.folder).table(name)

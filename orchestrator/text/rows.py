@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import tabulate
@@ -28,31 +28,6 @@ WORDS: Mapping[str, str] = {
 """Titles of columns."""
 
 Row = Mapping[Any, Any]  # a cell as {column: value}
-
-
-class ResultsFrame(pd.DataFrame):
-    """A frame of cells or trials. As text it has the important columns, as far as they have values.
-
-    A frame made from it with other columns, which the user has chosen, is shown as pandas does.
-    """
-
-    _metadata: ClassVar[list[str]] = ["original"]  # attributes that pandas hands on to frames made from this one
-    original: Sequence[str] = ()  # the columns of the table
-
-    @property
-    def _constructor(self) -> type[pd.DataFrame]:
-        return ResultsFrame
-
-    def __repr__(self) -> str:
-        """Return these columns, which fit into a terminal, and the size of the frame."""
-        if [*self.columns] != [*self.original]:
-            return super().__repr__()
-        named = ("cell", "seed", "status", "epoch_s", "samples_per_s", "speedup", "val_accuracy", "val_loss")
-        shown = [column for column in named if column in self and self[column].notna().any()][:6]
-        if "cell" not in shown or len(shown) == self.shape[1]:
-            return super().__repr__()
-        table = self[shown].to_string(max_rows=pd.get_option("display.max_rows"), show_dimensions=False)
-        return f"{table}\n\n[{self.shape[0]} rows x {self.shape[1]} columns, of which these are shown]"
 
 
 def head(cells: pd.DataFrame, title: str) -> list[str]:
