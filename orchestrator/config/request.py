@@ -169,8 +169,8 @@ class Request:
     def with_metric_of(self, metrics: Iterable[Mapping[str, Any]]) -> Request:
         """Return the request with the validation loss as its metric if it names none, and trials report no accuracy."""
         reported = {name for values in metrics for name in values}
-        # A metric that the user names stays, even if no trial reports it: the tables then say so.
-        is_open = self.settings.report.metric == "auto" and self.target is None
+        # A metric that the user names stays, even if no trial reports it: then nothing is recommended.
+        is_open = not self.settings.report.names_metric
         if is_open and "val_loss" in reported and not {"accuracy", self.metric.name} & reported:
             return replace(self, metric=Metric.named("val_loss"))
         return self

@@ -236,6 +236,11 @@ class ReportSection:
         """The unit of costs if there is a price."""
         return self.currency or AT_YOUR_PRICE
 
+    @property
+    def names_metric(self) -> bool:
+        """True if the user asked for a metric, so that no cell without it may be chosen."""
+        return self.metric != "auto" or self.target is not None
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ClusterSection:

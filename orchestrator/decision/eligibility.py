@@ -22,14 +22,15 @@ from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.status import Status
 
 
-def has_metric(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[bool]:
-    """Return for each cell whether all of its ok seeds have a score, or no ok seed of any cell has one.
+def has_metric(cells: pd.DataFrame, trials: pd.DataFrame, *, is_named: bool) -> pd.Series[bool]:
+    """Return for each cell whether all of its ok seeds have a score, or nothing asks for one.
 
-    No cell is chosen without the metric where others have it: a seed without it has usually diverged.
+    No cell is chosen without the metric where others have it: a seed without it has usually diverged. Where no ok seed
+    has one, cells are chosen by speed alone, unless the metric `is_named` by the user.
     """
     ok = trials[trials["status"] == Status.OK.value]
     lacking = ok.loc[ok["score"].isna(), "cell_id"]
-    return ~cells["cell_id"].isin(lacking) | bool(ok["score"].isna().all())
+    return ~cells["cell_id"].isin(lacking) | (not is_named and bool(ok["score"].isna().all()))
 
 
 def speed_is_known(cells: pd.DataFrame, cell_id: str, baseline_cell_id: str | None) -> bool:
@@ -79,7 +80,7 @@ class Eligible:
         skipped = cells["status"] == Status.SKIPPED.value
         # An infeasible cell may fit a larger cluster.
         is_unknown = without_result(cells, trials) | (cells["status"] == Status.INFEASIBLE.value)
-        with_metric = has_metric(cells, trials)
+        with_metric = has_metric(cells, trials, is_named=terms.report.names_metric)
         has_figure = ok & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
         misses_target = ok & (cells["n_reached"] == 0) & (not measure.why)
         known = has_figure & with_metric

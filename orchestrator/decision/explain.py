@@ -140,6 +140,8 @@ def no_cell(contenders: Contenders) -> list[Remark]:
         status, note = ends.index[int(ends.to_numpy().argmax())]
         commonest = remark("commonest_end", count=int(ends.max()), trials=len(trials), status=status, note=note)
         return [remark("none_ok", left_out=left_out), commonest]
+    if contenders.trials["score"].isna().all() and "no_metric" in codes:
+        return [contenders.remark("metric_missing")]
     to_report = contenders.measure.unit == "s" and "no_figure" in codes
     return [contenders.remark("none_measured", left_out=left_out, to_report=to_report)]
 

@@ -10,11 +10,14 @@ import pytest
 
 from orchestrator.analysis.trials import cell_axes
 from orchestrator.config.request import Metric, Terms
+from orchestrator.config.settings import ReportSection
 from orchestrator.decision.candidates import Contenders
+from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import UNDECIDED, Recommendation
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import (
+    AXES,
     SHORT,
     codes,
     decided,
@@ -370,6 +373,14 @@ def test_a_sweep_without_the_metric_is_about_speed_alone() -> None:
     trials, cells, decision = decided_with_frames(with_losses({32: [None] * 3, 64: [math.nan] * 3}), **LOSS)
     assert (decision.cell_id, decision.verdict, decision.headline.code) == ("1-64-none", "speed only", "fastest")
     assert trials["collapsed"].isna().all() and "accuracy_unknown" in codes(decision.details)
+
+
+@pytest.mark.parametrize(("key", "value"), [("metric", "val_loss"), ("target", 2.0)])
+def test_nothing_is_chosen_without_a_metric_that_is_asked_for(key: str, value: object) -> None:
+    trials, cells, _ = decided_with_frames(with_losses({32: [None] * 3, 64: [math.nan] * 3}), **LOSS)
+    report = ReportSection(**{key: value})
+    decision = decide(trials, cells, Terms(axes=AXES, report=report, metric=Metric.named("val_loss")))
+    assert (decision.cell_id, decision.headline.code, decision.commands) == (None, "metric_missing", ())
 
 
 def test_a_baseline_counts_by_the_seeds_that_have_the_metric() -> None:
