@@ -173,7 +173,7 @@ class SweepResults:
     def best(self) -> dict[str, Any]:
         """The settings of the recommended cell (`gpus`, both sides of the batch, `lr` …).
 
-        Raises LookupError with the verdict and its reason if no cell is recommended.
+        Raises LookupError with the verdict and its reason unless a cell is recommended.
         """
         recommendation = self.recommendation
         if not recommendation["recommended"]:
@@ -181,7 +181,7 @@ class SweepResults:
         return dict(recommendation["recommended"]["values"])
 
     def trial(self, trial_id: str) -> dict[str, Any]:
-        """Return a trial's row of `trials`, by the start of its id. Raises LookupError unless it is that of one."""
+        """Return a trial's row of `trials`, by the start of its id. Raises LookupError unless one trial has it."""
         trials = self.trials
         rows = trials[trials["trial_id"].str.startswith(trial_id)].to_dict("records")
         if len(rows) != 1:

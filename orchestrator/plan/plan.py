@@ -22,6 +22,7 @@ from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
+from sweeps.identity import equivalent_cells
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -184,11 +185,31 @@ class Plan:
         return [(t, self.infeasible[t.trial_id]) for t in self.trials if t.trial_id in self.infeasible]
 
     @functools.cached_property
+    def originals(self) -> Mapping[str, str]:
+        """The first trial with the same training, by the id of each other one, which gets its result."""
+        # At the reference batch most rules give the same training: it would be paid for once per rule.
+        equivalent = equivalent_cells(self.trials)
+        by_cell = {(trial.cell_id, trial.seed): trial.trial_id for trial in self.trials}
+        originals: dict[str, str] = {}
+        for trial in self.trials if equivalent else ():
+            original = by_cell.get((equivalent.get(trial.cell_id, ""), trial.seed), "")
+            # A trial that is named for a rerun trains again, unless its original does.
+            if original and (original in self.named or trial.trial_id not in self.named):
+                originals[trial.trial_id] = original
+        return originals
+
+    def expected_s(self, trial: TrialSpec) -> float | None:
+        """Return the seconds that a trial takes; None if unknown."""
+        seconds = self.durations.expected_s(trial)
+        is_copied = trial.trial_id in self.originals and not self.forecasts.settings.sweep.phases
+        return 0.0 if is_copied and seconds is not None else seconds
+
+    @functools.cached_property
     def timetable(self) -> Timetable:
         """The schedule of the trials to run, simulated."""
         # A first trial of each size will hold a whole GPU, but most of the sweep runs at the configured fraction.
         trials = [self.gpu_fractions.foreseen(trial) for trial in self.to_run]
-        return Timetable.of(trials, self.nodes, self.durations.expected_s)
+        return Timetable.of(trials, self.nodes, self.expected_s)
 
 
 def plan_now(checked: CheckedSweep) -> Plan:

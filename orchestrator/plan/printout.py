@@ -116,7 +116,7 @@ def _row(plan: Plan, trial: TrialSpec) -> dict[str, Any]:
         "state": state,
         **{name: trial.columns[name] for name in _COLUMNS},
         "cpus_per_rank": trial.gang.cpus_per_rank,
-        "expected_s": None if done else plan.durations.expected_s(trial),
+        "expected_s": None if done else plan.expected_s(trial),
         "note": plan.infeasible.get(trial.trial_id, done.note if done else ""),
     }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console, Group
@@ -16,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.config.request import Metric
-from orchestrator.schedule.simulation import time_left_s
+from orchestrator.schedule.simulation import TimeLeft
 from orchestrator.store.record import TrialOutcome, TrialRecord, metric_value, tokens_per_s
 from orchestrator.telemetry.timing_gate import FAULTS, VALID, Fault, Judgement, with_reasons
 from orchestrator.text.numbers import counted, duration
@@ -40,12 +42,12 @@ IDLE_S = 20  # seconds without a running trial after which the display explains 
 class InterimResults:
     """The fastest trial of each number of GPUs and the best metric among those that ended, or why one is not known."""
 
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-        self._best: tuple[float, str] | None = None
-        self._fastest: dict[float, tuple[float, str, str]] = {}
-        """By number of GPUs: the highest valid rate, its trial and its unit."""
+    def __init__(self, metric: Metric, margin: float = math.inf) -> None:
+        """A cell is among the fastest only if its metric is within the margin of the best one."""
+        self._metric, self._margin = metric, margin
         self._rows: dict[str, tuple[Mapping[str, Any], Judgement]] = {}  # by trial, with the judgement of its timing
+        self._rates: dict[str, tuple[float, str, Mapping[str, Any]]] = {}
+        """The valid rates by trial, each with its unit and the row that has it."""
         self._on_cpu = False
 
     def figures(self, metrics: Mapping[str, Any], purpose: str) -> dict[str, float]:
@@ -68,15 +70,29 @@ class InterimResults:
             self._rows[row["measures"]] = self._rows[row["measures"]][0], judgement
         if row["status"] != Status.OK:
             return
-        figures = self.figures(row["metrics"], row["purpose"])
-        value, sign = figures.get(self._metric.short_label), self._metric.sign
-        if value is not None and (self._best is None or sign * value > sign * self._best[0]):
-            self._best = (value, trial_label(row))
-        unit, rate = next(iter(figures.items()), ("", 0.0))
-        known = self._fastest.get(row["gpus"])
+        unit, rate = next(iter(self.figures(row["metrics"], row["purpose"]).items()), ("", 0.0))
         # A command may report no sample at all, and speed-ups divide by the rate.
-        if not judgement.fault and unit.endswith("/s") and rate > 0 and (known is None or rate > known[0]):
-            self._fastest[row["gpus"]] = (rate, trial_label(row), unit)
+        if not judgement.fault and unit.endswith("/s") and rate > 0:
+            self._rates[row["measures"] or row["trial_id"]] = (rate, unit, row)
+
+    def _metrics(self) -> dict[str, float]:
+        """Return the metric of choice by trial, as far as it is known."""
+        known = {key: metric_value(row["metrics"], self._metric.name) for key, (row, _) in self._rows.items()}
+        return {key: value for key, value in known.items() if value is not None}
+
+    def _fastest(self) -> dict[float, tuple[float, str, str]]:
+        """Return the highest valid rate, its unit and its trial by the number of GPUs, of cells within the margin."""
+        scores: dict[str, list[float]] = {}
+        for trial_id, value in self._metrics().items():
+            scores.setdefault(self._rows[trial_id][0]["cell_id"], []).append(self._metric.sign * value)
+        cells = {cell: fmean(values) for cell, values in scores.items()}
+        least = max(cells.values(), default=-math.inf) - self._margin
+        fastest: dict[float, tuple[float, str, str]] = {}
+        for trial_id, (rate, unit, row) in self._rates.items():
+            cell_id = self._rows.get(trial_id, (row, VALID))[0]["cell_id"]
+            if cells.get(cell_id, math.inf) >= least and rate > fastest.get(row["gpus"], (0.0,))[0]:
+                fastest[row["gpus"]] = (rate, unit, trial_label(row))
+        return fastest
 
     def invalid(self) -> dict[float, list[Judgement]]:
         """Return the judgements of the ok trials whose timing is not valid, by their number of GPUs."""
@@ -89,18 +105,19 @@ class InterimResults:
     def lines(self) -> Iterator[str]:
         """Yield a line each for the fastest trial, the speed-up and the best metric, or why one is not known."""
         yield from self._without_result()
-        if self._fastest:
-            rate, trial, unit = max(self._fastest.values(), key=lambda fastest: fastest[0])
-            yield f"fastest so far: {trial}, {short_number(rate)} {unit}"
-            fewest, *others = (
-                (self._fastest[gpus][0], gpus_in_words(gpus, on_cpu=self._on_cpu)) for gpus in sorted(self._fastest)
-            )
+        metrics, fastest = self._metrics(), self._fastest()
+        if fastest:
+            rate, unit, trial = max(fastest.values())
+            within = f" (with {self._metric.word} within {self._margin:g} of the best)" if metrics else ""
+            yield f"fastest so far{within * (self._margin < math.inf)}: {trial}, {short_number(rate)} {unit}"
+            fewest, *others = ((fastest[gpus][0], gpus_in_words(gpus, on_cpu=self._on_cpu)) for gpus in sorted(fastest))
             gains = [f"{words} {rate / fewest[0]:.2f}×" for rate, words in others]
             if gains:
                 yield f"speed-up so far: {', '.join(gains)} the fastest of {fewest[1]}"
         yield from self._without_speed()
-        if self._best:
-            yield f"best {self._metric.label} so far: {self._best[0]:.4f}, {self._best[1]}"
+        if metrics:
+            best = max(metrics, key=lambda trial_id: self._metric.sign * metrics[trial_id])
+            yield f"best {self._metric.label} so far: {metrics[best]:.4f}, {trial_label(self._rows[best][0])}"
 
     def _without_result(self) -> Iterator[str]:
         """Yield a line for each value of an axis with which all trials failed, at least two."""
@@ -126,8 +143,9 @@ class InterimResults:
     def _without_speed(self) -> Iterator[str]:
         """Yield a line for each number of GPUs none of whose timings is valid, with the reason and the remedy."""
         invalid = self.invalid()
-        groups = {gpus: judgements for gpus, judgements in invalid.items() if gpus not in self._fastest}
-        if not self._fastest:  # one line for all
+        timed = {row["gpus"] for _, _, row in self._rates.values()}
+        groups = {gpus: judgements for gpus, judgements in invalid.items() if gpus not in timed}
+        if not timed:  # one line for all
             groups = {0.0: list(chain(*invalid.values()))}
         for gpus, judgements in groups.items():
             of = f" of {gpus_in_words(gpus, on_cpu=self._on_cpu)}" if gpus else ""
@@ -155,21 +173,25 @@ class Display:
     """Counts the events of a sweep and prints them. Other modules neither store nor read these counts."""
 
     def __init__(
-        self, console: Console, waiting: int, metric: Metric | None = None, forecast_s: float | None = None
+        self,
+        console: Console,
+        waiting: int,
+        metric: Metric | None = None,
+        margin: float = math.inf,
+        shares_s: Mapping[str, float] | None = None,
     ) -> None:
-        """`forecast_s`: the seconds that the plan foresees; None if no duration is known."""
+        """`shares_s` are those of the plan's timetable; for `margin` see `InterimResults`."""
         self._console = console
         self._metric = metric or Metric()
-        self._forecast_s = forecast_s
+        self._time_left = TimeLeft(waiting, shares_s or {})
         self._total = self._waiting = waiting
         self._running: dict[str, _Running] = {}
         self._ended: Counter[Status] = Counter()
         self._last: deque[tuple[TrialSpec, TrialOutcome, Judgement]] = deque(maxlen=LAST_ENDED)
-        self._interim = InterimResults(self._metric)
+        self._interim = InterimResults(self._metric, margin)
         self._footer = self._invalid = ""  # the lines of the results so far, and the counts of invalid timings
         self._widest_label = 0  # the table's columns never get narrower
-        self._took_s: list[float] = []
-        self._first_start = self._idle_since = time.monotonic()
+        self._idle_since = time.monotonic()
         self._idle_said = False
         times = TextColumn("after {task.fields[elapsed]}, {task.fields[left]}")
         self._bar = Progress(TextColumn("trials"), BarColumn(bar_width=24), MofNCompleteColumn(), times)
@@ -190,8 +212,7 @@ class Display:
     def started(self, trial: TrialSpec) -> None:
         """Add a trial to those that run."""
         now = time.monotonic()
-        if not self._running and not self._took_s:
-            self._first_start = now
+        self._time_left.started(now)
         self._idle_said = False
         self._waiting -= 1
         self._running[trial.trial_id] = _Running(trial=trial, began_s=now)
@@ -208,9 +229,9 @@ class Display:
 
         Print a line; on a terminal only if the trial is not ok.
         """
-        if running := self._running.pop(trial.trial_id, None):
-            # Measured here and not the trial's own time: the next one waits for the start of processes as well.
-            self._took_s.append(time.monotonic() - running.began_s)
+        self._running.pop(trial.trial_id, None)
+        # Measured here and not the trial's own time: the next one waits for the start of processes as well.
+        self._time_left.ended(trial.trial_id, time.monotonic())
         self._ended[outcome.status] += 1
         self._last.append((trial, outcome, judgement))
         self._bar.advance(self._task)
@@ -226,6 +247,7 @@ class Display:
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_label(trial)}"
             line += "".join(f"  {name} {short_number(value)}" for name, value in figures.items())
             notes = [_PURPOSES.get(trial.purpose, ""), outcome.note]
+            notes += [f"timed as {timed_with[:SHOWN_DIGITS]}"] if (timed_with := _timed_with(trial)) else []
             notes += [with_reasons(FAULTS[judgement.fault][0], judgement)] if judgement.fault else []
             line += "".join(f"  {note}" for note in notes if note)
             self._print(line, style="" if outcome.status is Status.OK else "bold red")
@@ -247,6 +269,7 @@ class Display:
 
     def queued(self, trials: Sequence[TrialSpec], why: str) -> None:
         """Count further trials, repetitions or further seeds, and print why they run."""
+        self._time_left.added([trial.trial_id for trial in trials])
         self._waiting += len(trials)
         self._total += len(trials)
         self._bar.update(self._task, total=self._total)
@@ -291,15 +314,8 @@ class Display:
             self._live.update(view, refresh=True)
 
     def left_s(self) -> float | None:
-        """Estimate the seconds until the end, from the trials that ran at once so far; at first from the forecast."""
-        waiting = self._total - sum(self._ended.values()) - len(self._running)
-        now = time.monotonic()
-        elapsed_s = now - self._first_start
-        running_s = [now - running.began_s for running in self._running.values()]
-        # How many trials run side by side changes with their gangs; the average so far is the best guess.
-        at_once = (sum(self._took_s) + sum(running_s)) / elapsed_s if elapsed_s else 1.0
-        left_s = time_left_s(self._took_s, running_s, waiting, at_once)
-        return max(0.0, self._forecast_s - elapsed_s) if left_s is None and self._forecast_s is not None else left_s
+        """Estimate the seconds until the end, at first from the plan; None if nothing is known."""
+        return self._time_left.left_s(time.monotonic(), self._running)
 
     def _print(self, line: str, style: str = "") -> None:
         self._console.print(Text(line, style=style), soft_wrap=True)
@@ -326,8 +342,8 @@ class Display:
             del columns["loss"]
         if not is_roomy:
             del columns["epoch"]
-        figures = [self._interim.figures(outcome.metrics, trial.purpose) for trial, outcome, _ in self._last]
-        units = [unit for figure in figures for unit in figure if unit.endswith("/s")]
+        ended = [(end, self._interim.figures(end[1].metrics, end[0].purpose)) for end in reversed(self._last)]
+        units = [unit for _, figures in ended for unit in figures if unit.endswith("/s")]
         unit = next(iter(units), "samples/s")
         for heading in (*columns, unit, *["time"] * is_roomy):
             table.add_column(heading, justify="right", no_wrap=True, min_width=len("0.0000"))
@@ -337,16 +353,21 @@ class Display:
             took = [duration(time.monotonic() - running.began_s)] * is_roomy
             state = _RUNNING.get(running.trial.purpose, "running")
             table.add_row(_id(running.trial), Text(_label(running.trial)), *row, "", *took, state)
-        for trial, outcome, judgement in list(reversed(self._last))[:most]:
+        for (trial, outcome, judgement), figures in ended[:most]:
             known = {**outcome.metrics, "epoch": outcome.metrics.get("epochs")}
             row = [short_number(known.get(key) if trial.purpose is Purpose.TRAIN else None) for key in columns.values()]
-            rate = short_number(self._interim.figures(outcome.metrics, trial.purpose).get(unit))
+            rate = "shared" if _timed_with(trial) else short_number(figures.get(unit))
             took = [duration(outcome.wall_s) if outcome.wall_s else ""] * is_roomy  # a copy took no time
             end = Text(_PURPOSES.get(trial.purpose, outcome.status))
             if judgement.fault:
                 end = Text("disturbed" if judgement.fault is Fault.DISTURBED else "not timed", "yellow")
             table.add_row(_id(trial), Text(_label(trial)), *row, rate, *took, end, style="dim")
         return table
+
+
+def _timed_with(trial: TrialSpec) -> str:
+    """Return the id of the trial with the same steps whose timing is also that of this one; empty if it has its own."""
+    return str(trial.settings.get("timed_with", ""))
 
 
 def _label(trial: TrialSpec) -> str:

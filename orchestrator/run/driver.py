@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from orchestrator.backends.choose import (
 from orchestrator.backends.ray.token import token_place
 from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.request import Request
+from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
 from orchestrator.run.finish import have_not_run, tables_written, write_slow_files
@@ -183,7 +185,9 @@ class SweepRun:
         request, history = self.checked.request, self.journal.history
         began_s = time.monotonic()
         waiting = len(plan.may_run(waits=request.waits))
-        display = Display(self.console, waiting, request.metric, plan.timetable.makespan_s)
+        report, shares_s = request.settings.report, plan.timetable.shares_s
+        margin = math.inf if report.objective == NO_OBJECTIVE else report.margin
+        display = Display(self.console, waiting, request.metric, margin, shares_s)
         with display, self.interrupt.said_by(display.say):
             session = Session(
                 self.folder,

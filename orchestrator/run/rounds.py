@@ -24,7 +24,7 @@ from orchestrator.store.record import EARLY_STOP, TrialOutcome, TrialRecord
 from orchestrator.telemetry.timing_gate import judgements_of, needs_repetition
 from orchestrator.text.numbers import counted
 from sweeps.branch import base_of, point_of
-from sweeps.identity import LOOPS, SHOWN_DIGITS, equivalent_cells
+from sweeps.identity import LOOPS, SHOWN_DIGITS
 from sweeps.probe import repetition_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -52,15 +52,7 @@ class WholeGrid:
     """Runs all waiting trials, and trains only one of several trials with the same training."""
 
     def __init__(self, plan: Plan) -> None:
-        self._original: dict[str, str] = {}  # {trial: the first one with the same training}
-        # At the reference batch most rules give the same training: it would be paid for once per rule.
-        equivalent = equivalent_cells(plan.trials)
-        by_cell = {(trial.cell_id, trial.seed): trial.trial_id for trial in plan.trials}
-        for trial in plan.trials:
-            original = by_cell.get((equivalent.get(trial.cell_id, ""), trial.seed), "")
-            # A trial that is named for a rerun trains again, unless its original does.
-            if original and (original in plan.named or trial.trial_id not in plan.named):
-                self._original[trial.trial_id] = original
+        self._original = plan.originals
 
     def copies(self, waiting: Sequence[TrialSpec], history: History) -> Round:
         """Return the trials whose original has ended with a result."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.schedule.cluster import Node, Placement
@@ -83,6 +83,15 @@ class Timetable:
         return None if self.schedule and self.unknown == len(self.schedule) else makespan_s(self.schedule)
 
     @property
+    def shares_s(self) -> dict[str, float]:
+        """By how many seconds each trial makes the schedule longer, by its id; empty if no duration is known."""
+        total_s = sum(place.end_s - place.start_s for place in self.schedule)
+        if not total_s or self.makespan_s is None:
+            return {}
+        at_once = total_s / self.makespan_s
+        return {place.trial.trial_id: (place.end_s - place.start_s) / at_once for place in self.schedule}
+
+    @property
     def gpu_hours(self) -> float:
         """GPU-hours of the trials whose duration is known."""
         known = ((place.trial.gpus_held, self.expected_s(place.trial)) for place in self.schedule)
@@ -102,3 +111,57 @@ def time_left_s(took_s: Sequence[float], running_s: Sequence[float], waiting: in
     typical_s = statistics.median_low(took_s)
     current_s = max((max(0.0, typical_s - seconds) for seconds in running_s), default=0.0)
     return current_s + waiting * typical_s / at_once
+
+
+_BELIEVED = 3
+"""How many trials the plan's estimate counts as, beside those that have ended: the first of them start processes."""
+
+
+class TimeLeft:
+    """Estimates the seconds until the last trial ends: those that the plan foresees, at the pace of the trials so far.
+
+    Where the plan foresees none, all trials count alike.
+    """
+
+    def __init__(self, trials: int, shares_s: Mapping[str, float]) -> None:
+        """`trials` are to run; `shares_s` are those of a timetable."""
+        self._shares_s = dict(shares_s)
+        self._typical_s = statistics.fmean(shares_s.values()) if shares_s else 1.0
+        self._open_s = sum(shares_s.values()) if shares_s else float(trials)  # of the trials that have not ended
+        self._done_s = self._took_s = _BELIEVED * self._typical_s if shares_s else 0.0
+        self._is_under_way = False
+        self._last_s: float | None = None  # when the last trial has ended, or the first one has started
+
+    def added(self, trial_ids: Collection[str]) -> None:
+        """Count further trials."""
+        self._open_s += len(trial_ids) * self._typical_s
+        self._shares_s.update(dict.fromkeys(trial_ids, self._typical_s) if self._shares_s else {})
+
+    def started(self, now_s: float) -> None:
+        """Count the time from the first start on."""
+        self._last_s = now_s if self._last_s is None else self._last_s
+
+    def ended(self, trial_id: str, now_s: float) -> None:
+        """Count an ended trial; a probe is none of those that were planned."""
+        share_s = self._share_s(trial_id)
+        self._open_s = max(0.0, self._open_s - share_s)
+        # Without a plan, an unknown part of the first trial's time is the start of its processes.
+        if self._last_s is not None and share_s and (self._shares_s or self._is_under_way):
+            self._done_s += share_s
+            self._took_s += now_s - self._last_s
+        self._last_s, self._is_under_way = now_s, True
+
+    def left_s(self, now_s: float, running: Iterable[str]) -> float | None:
+        """Return the estimate while these trials run; None if neither the plan nor two ended trials tell."""
+        if not self._open_s:
+            return 0.0
+        if not self._done_s:
+            return None
+        since_s = 0.0 if self._last_s is None else now_s - self._last_s
+        running_s = sum(map(self._share_s, running))
+        # Running trials that are overdue show that the pace is slower.
+        pace = max(self._took_s / self._done_s, (self._took_s + since_s) / (self._done_s + running_s))
+        return max(0.0, pace * self._open_s - since_s, pace * (self._open_s - running_s))
+
+    def _share_s(self, trial_id: str) -> float:
+        return self._shares_s.get(trial_id, 0.0) if self._shares_s else self._typical_s

@@ -7,6 +7,7 @@ from rich.console import Console
 from orchestrator.config.request import Metric
 from orchestrator.run import display as display_module
 from orchestrator.run.display import Display, InterimResults
+from orchestrator.schedule.simulation import TimeLeft
 from orchestrator.store.record import TrialOutcome
 from orchestrator.telemetry.timing_gate import FAULTS, OUTVOTED, VALID, Fault, Judgement
 from sweeps.rank_exit import Cause
@@ -215,8 +216,8 @@ def test_time_left_ignores_the_start_of_the_first_trial(monkeypatch):
         take(TRIALS[1:2], 10)
         take(TRIALS[2:3], 10)
         assert display.left_s() == 5 * 10
-        take(TRIALS[:2], 10)  # two at once: 100 s of work in 90
-        assert display.left_s() == pytest.approx(3 * 10 * 90 / 100)
+        take(TRIALS[:2], 10)  # two at once: four trials in 30 s
+        assert display.left_s() == pytest.approx(3 * 30 / 4)
         take(TRIALS[:3], 10)
         assert display.left_s() == 0
 
@@ -277,6 +278,46 @@ def test_results_are_gone_through_only_when_a_trial_has_ended(monkeypatch):
     assert "no speed so far, timings: 2 disturbed" in shown and "2 ok (timings: 2 disturbed)" in shown
 
 
-def test_the_first_estimate_of_the_time_left_is_the_plans():
-    display = Display(console(terminal=False), waiting=8, forecast_s=80.0)
-    assert display.left_s() == pytest.approx(80.0, abs=5)
+def test_the_time_left_is_the_plans_at_the_pace_so_far():
+    time_left = TimeLeft(4, {"a": 10.0, "b": 10.0, "c": 20.0, "copy": 0.0})
+    assert time_left.left_s(99.0, []) == 40
+    time_left.started(100.0)
+    assert time_left.left_s(104.0, ["a"]) == 36
+    assert time_left.left_s(150.0, ["a"]) == 60  # it is overdue: the other two take twice as long, too
+    time_left.ended("a", 150.0)
+    assert time_left.left_s(150.0, ["b"]) == 60  # and its end changes nothing
+    time_left.ended("probe", 151.0)
+    time_left.ended("copy", 151.0)
+    time_left.added(["d"])
+    for trial_id in ("b", "c", "d"):
+        assert time_left.left_s(160.0, [trial_id]) > 0
+        time_left.ended(trial_id, 160.0)
+    assert time_left.left_s(161.0, []) == 0
+    assert TimeLeft(4, {}).left_s(0.0, []) is None
+
+
+def test_the_leader_is_as_accurate_as_the_best_within_the_margin():
+    interim = InterimResults(Metric(), margin=0.02)
+    for number, (rate, accuracy) in enumerate([(100.0, 0.97), (150.0, 0.96), (900.0, 0.15)]):
+        metrics = {"samples_per_s": rate, "val_accuracy": accuracy}
+        own = {
+            "trial_id": str(number),
+            "cell_id": str(number),
+            "status": Status.OK,
+            "disturbed": "",
+            "metrics": metrics,
+        }
+        interim.take({**TRIALS[0].columns, **own}, VALID)
+    told = "\n".join(interim.lines())
+    assert "150 samples/s" in told and "900" not in told
+
+
+def test_a_trial_with_the_timing_of_another_one_says_so():
+    trial = TRIALS[0].with_settings(timed_with=TRIALS[1].trial_id)
+    shown = {}
+    for terminal in (True, False):
+        with Display(console(terminal), waiting=2) as display:
+            display.started(trial)
+            display.finished(trial, TrialOutcome(wall_s=1.5))
+            shown[terminal] = display._console.file.getvalue()
+    assert "shared" in shown[True] and TRIALS[1].trial_id[:8] in shown[False]
