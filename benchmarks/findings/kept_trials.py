@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # its `stats` is slow, and loaded when it is used
 
 DOCS = Path(__file__).parents[2] / "docs"
 PUBLISHED = DOCS / "results" / "published"
@@ -44,7 +44,7 @@ def mean(values: pd.Series) -> float:
 
 def interval(values: pd.Series) -> tuple[float, float, float]:
     values = values.dropna()
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
     return values.mean(), values.mean() - half, values.mean() + half
 
 

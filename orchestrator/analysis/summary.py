@@ -112,6 +112,13 @@ def summary_frame(
     return cells[list(columns)].reset_index(drop=True)
 
 
+def rows_of(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Return the rows as {column: value}, None for NA."""
+    # In a tenth of the time of `to_dict("records")`, which looks at each of the hundred columns by itself.
+    rows = frame.to_numpy(dtype="object").tolist()
+    return [dict(zip(frame.columns, (None if value is pd.NA else value for value in row), strict=True)) for row in rows]
+
+
 def further_metrics(cells: pd.DataFrame) -> list[str]:
     """Return the columns of a summary that are metrics beyond the standard ones: each has an interval."""
     standard = (*COLUMNS, *FURTHER, "time_s")  # the report adds the time that the recommendation compares
@@ -323,7 +330,7 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
     of_seeds, causes = _seed_notes(trials), superlinear_causes(cells)
     baseline_is_disturbed = is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
     notes = []
-    for row, cause, is_disturbed in zip(cells.to_dict("records"), causes, baseline_is_disturbed, strict=True):
+    for row, cause, is_disturbed in zip(rows_of(cells), causes, baseline_is_disturbed, strict=True):
         n_ok = row["n_ok"]
         parts = [
             of_seeds.get(row["cell_id"], ""),

@@ -14,7 +14,7 @@ import pandas as pd
 
 from orchestrator.analysis.differences import by_seed
 from orchestrator.analysis.objective import Measure, measured, missed_s
-from orchestrator.analysis.summary import SAMPLES
+from orchestrator.analysis.summary import SAMPLES, rows_of
 from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import is_valid, with_valid_timings
 from orchestrator.config.request import Metric, Request, Terms
@@ -138,7 +138,7 @@ class Contenders:
         if self.baseline is not None:
             losses = float(self.cells["score"][self.baseline]) - better["score"].to_numpy(dtype="float64")
             better = better[~(margins.excess(losses, self.contest.margin) > 0)]
-        return {row["cell_id"]: cell_label(row, self.further_axes) for row in better.to_dict("records")}
+        return {row["cell_id"]: cell_label(row, self.further_axes) for row in rows_of(better)}
 
     @cached_property
     def objectives(self) -> Array:
@@ -153,7 +153,7 @@ class Contenders:
     @cached_property
     def rows(self) -> Sequence[Mapping[Any, Any]]:
         """The cells as {column: value}."""
-        return self.cells.to_dict("records")
+        return rows_of(self.cells)
 
     @cached_property
     def names(self) -> Sequence[str]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from orchestrator.analysis.summary import rows_of
 from orchestrator.analysis.trials import parsed_cell
 from orchestrator.config.overrides import command, narrowed_to, settle_command
 from orchestrator.config.request import Terms
@@ -184,7 +185,7 @@ def larger_batches(contenders: Contenders, today: int) -> tuple[LargerBatch, ...
             p_within_margin=float(p_within.get(cell["cell_id"], math.nan)),
             gain=gain_over(contenders, today, rows.get(cell["cell_id"])),
         )
-        for cell in ranked.drop_duplicates("global_batch_size").to_dict("records")
+        for cell in rows_of(ranked.drop_duplicates("global_batch_size"))
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+import scipy  # its `stats` is slow, and loaded when it is used
 
 from orchestrator.analysis.baseline import Comparison
 from orchestrator.analysis.differences import Differences, by_seed
@@ -513,8 +513,8 @@ def test_equal_seeds_are_paired_and_others_use_welch():
     differences = against_a()
     assert differences.same_seeds[:3].tolist() == [True, True, False]
     of = {cell: OK.accuracy[OK.cell_id == cell].to_numpy() for cell in "abc"}
-    pairs = stats.ttest_rel(of["b"], of["a"]).confidence_interval()
-    welch = stats.ttest_ind(of["c"], of["a"], equal_var=False).confidence_interval()
+    pairs = scipy.stats.ttest_rel(of["b"], of["a"]).confidence_interval()
+    welch = scipy.stats.ttest_ind(of["c"], of["a"], equal_var=False).confidence_interval()
     interval = differences.interval()
     assert (interval.lo[1], interval.hi[1]) == pytest.approx((pairs.low, pairs.high))
     assert (interval.lo[2], interval.hi[2]) == pytest.approx((welch.low, welch.high))
@@ -525,7 +525,7 @@ def test_verdicts_agree_with_intervals():
     differences = against_a()
     interval, tested = differences.interval(), differences.tested(np.zeros(1))
     for index in (1, 2):
-        half = stats.t.ppf(0.975, tested[index].freedom) * tested[index].error
+        half = scipy.stats.t.ppf(0.975, tested[index].freedom) * tested[index].error
         assert tested[index].point == pytest.approx(interval.point[index])
         assert interval.hi[index] - interval.point[index] == pytest.approx(half)
     assert [difference.verdict(0.1) for difference in tested] == ["equivalent", "equivalent", "inconclusive", "", ""]
@@ -550,8 +550,8 @@ def test_an_accuracy_interval_stays_between_0_and_1() -> None:
 def test_equal_accuracies_have_an_interval_by_their_number_of_samples() -> None:
     metrics = measured(100, 1.0, val_accuracy=0.99, test_samples=300, val_samples=300)
     row: Any = collect([record_of(1, seed, metrics=metrics) for seed in range(2)], scaling="weak")[1].iloc[0]
-    assert row["accuracy_lo"] == pytest.approx(stats.beta(600.5, 0.5).ppf(0.025)) and row["accuracy_hi"] == 1
-    ends = stats.beta(594.5, 6.5).ppf([0.025, 0.975])
+    assert row["accuracy_lo"] == pytest.approx(scipy.stats.beta(600.5, 0.5).ppf(0.025)) and row["accuracy_hi"] == 1
+    ends = scipy.stats.beta(594.5, 6.5).ppf([0.025, 0.975])
     assert [row["val_accuracy_lo"], row["val_accuracy_hi"]] == pytest.approx(ends)
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import t as student_t
+import scipy  # its `stats` is slow, and loaded when it is used
 
 from orchestrator.decision.choice import Midway, choose
 from orchestrator.decision.contest import Contest, Restarts, accuracies
@@ -61,7 +61,7 @@ def test_equal_shares_of_few_samples_are_not_certain():
 def test_p_within_follows_students_t():
     # Paired differences .00, −.01, −.02: mean −.01, s = .01; with two cells nothing is borrowed.
     choice = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.02)
-    expected = student_t.cdf(0.01 / (0.01 / math.sqrt(3)), 2)
+    expected = scipy.stats.t.cdf(0.01 / (0.01 / math.sqrt(3)), 2)
     assert choice.p_within[1] == pytest.approx(expected, abs=0.01)
     assert choice.favourite == 1
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits
 from torch.nn import functional
 
 from trainables.data import DataError, Dataset, load
@@ -75,6 +74,8 @@ def test_a_constant_channel_has_deviation_1() -> None:
 
 
 def test_digits_equal_those_of_scikit_learn() -> None:
+    from sklearn.datasets import load_digits  # slow to import
+
     digits = load({"name": "digits"})
     images, labels = load_digits(return_X_y=True)
     expected = {

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn import functional
 
@@ -42,6 +41,8 @@ SCHEDULES: dict[str, tuple[dict[str, Any], Callable[[float], float]]] = {
 @functools.cache
 def labels() -> dict[bytes, int]:
     """By the image's pixels, which no two digits with different labels share."""
+    from sklearn.datasets import load_digits  # slow to import
+
     digits = load_digits()
     pixels = digits.images.astype("uint8")
     return {image.tobytes(): int(label) for image, label in zip(pixels, digits.target, strict=True)}
