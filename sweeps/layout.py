@@ -62,6 +62,11 @@ class Gang:
         nodes = self.nodes and max(1, self.nodes // len(counts))
         return [replace(self, ranks=count, nodes=nodes, gpu_types=(kind,)) for kind, count in counts.items()]
 
+    def occupying(self, timing: str) -> Gang:
+        """Return the gang with what it occupies: a timed fraction of a GPU occupies all of it."""
+        # Another trial on the rest of the GPU would disturb the timing.
+        return self if timing == "shared" else replace(self, gpus_per_rank=math.ceil(self.gpus_per_rank))
+
     @property
     def ranks_per_node(self) -> int:
         """The most ranks on a node."""

@@ -107,10 +107,7 @@ class TrialSpec:
         A timed trial occupies whole devices even if it asks for a fraction; a packed one occupies as much of a device
         as its memory was measured to need, which may be more than it asked for.
         """
-        if self.device == "cpu":
-            return self.gpus
-        per_rank = self.gang.gpus_per_rank
-        return self.gang.ranks * (per_rank if self.timing == "shared" else math.ceil(per_rank))
+        return self.gpus if self.device == "cpu" else self.gang.occupying(self.timing).gpus
 
     @property
     def columns(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ places gangs, and `kept_gang` returns which idle processes a trial may use.
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
@@ -156,10 +155,8 @@ def _renumbered(held: Sequence[tuple[int, int]], count: int) -> tuple[tuple[int,
 
 
 def devices(footprint: Footprint) -> int:
-    """Return the ten-thousandths of GPUs that a rank occupies; a timed fraction of a GPU occupies all of it."""
-    gpus = footprint.gang.gpus_per_rank
-    # Another trial on the rest of the GPU would disturb the timing.
-    return units_of(gpus if footprint.timing == "shared" else math.ceil(gpus))
+    """Return the ten-thousandths of GPUs that a rank occupies."""
+    return units_of(footprint.gang.occupying(footprint.timing).gpus_per_rank)
 
 
 def units_of(amount: float) -> int:

@@ -55,7 +55,11 @@ def failing(config: Mapping[str, Any], context: Context) -> None:
 
 
 def on_gpus(config: Mapping[str, Any], context: Context) -> None:
-    """Report the GPUs; the one named `broken` fails as soon as it is used."""
+    """Report the GPUs, once two trials are in the folder `together`; the GPU named `broken` fails when it is used."""
+    if "together" in config:
+        (Path(config["together"]) / context.trial_id).touch()
+    while "together" in config and len(os.listdir(config["together"])) < 2:
+        time.sleep(0.01)
     devices = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
     if config.get("broken") in devices:
         raise RuntimeError("CUDA error: uncorrectable ECC error encountered")

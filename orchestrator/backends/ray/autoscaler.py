@@ -66,7 +66,7 @@ def room(
     it, and for such a whole node if it is exclusive. One that does not fit may also use what is free on existing nodes,
     except on `ailing` ones: Ray would count their lost GPUs, too, and hold a node that is too small.
     """
-    gang = footprint.gang
+    gang = footprint.gang.occupying(footprint.timing)
     bundles = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]
     spread = "PACK"
     if gang.nodes:

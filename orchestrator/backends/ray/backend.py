@@ -249,7 +249,7 @@ class QueueSearch(NotSaved, SearchAlgorithm):  # type: ignore[misc]
         own = start.trial.gang
         place = own if self._starting.settings.workers == "fresh" else self._trial_queue.kept_gang(start)
         nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
-        return Bundles(place, nodes if self._several else ())
+        return Bundles(place.occupying(start.trial.timing), nodes if self._several else ())
 
 
 class QueueScheduler(NotSaved, FIFOScheduler):  # type: ignore[misc]

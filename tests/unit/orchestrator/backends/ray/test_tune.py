@@ -1,3 +1,4 @@
+import math
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from orchestrator.backends.ray import backend, private_tune
 from orchestrator.backends.ray.backend import QueueSearch
 from orchestrator.backends.ray.private_tune import KeptGangs, PolledPlacementGroups
 from orchestrator.backends.ray.tune import Attempt, Bundles, Starting, _broken
-from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.cluster import Footprint, Node, devices, units_of
 from orchestrator.schedule.queue import Patience, TrialQueue
 from orchestrator.store.record import TrialOutcome
 from sweeps.layout import Gang
@@ -131,6 +132,15 @@ def test_bundle_i_is_for_rank_i() -> None:
     assert request.head_bundle_is_empty and request.strategy == "PACK"
     assert request.bundles == [{"CPU": 4.0, "GPU": 1.0}] * 2
     assert Bundles(Gang(ranks=1, gpus_per_rank=0.25, cpus_per_rank=1)).bundles == [{"CPU": 1.0, "GPU": 0.25}]
+
+
+@pytest.mark.parametrize("gpus", [0, 0.25, 1, 4])
+@pytest.mark.parametrize("timing", ["shared", "device", "exclusive"])
+def test_ray_reserves_what_the_queue_takes_as_occupied(gpus: float, timing: str) -> None:
+    gang = Gang(ranks=1, gpus_per_rank=gpus, cpus_per_rank=1)
+    (bundle,) = Bundles(gang.occupying(timing)).bundles
+    assert units_of(bundle.get("GPU", 0)) == devices(Footprint(gang=gang, timing=timing))
+    assert bundle.get("GPU", 0) == (gpus if timing == "shared" else math.ceil(gpus))
 
 
 def test_gangs_of_one_shape_make_equal_requests() -> None:

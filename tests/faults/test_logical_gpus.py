@@ -1,4 +1,4 @@
-"""Test that a failed GPU is not used again, and its trial runs on another; Ray's GPUs are logical here."""
+"""Tests of which GPUs trials get; Ray's GPUs are logical here."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,9 +25,20 @@ def backend() -> Iterator[RayBackend]:
     ray_backend.close()
 
 
-def on_gpu(name: str, **config: str) -> TrialSpec:
-    gang = Gang(ranks=1, gpus_per_rank=1, cpus_per_rank=1)
-    return replace(trial(name, "on_gpus", timing="shared", **config), gang=gang)
+def on_gpu(name: str, *, gpus: float = 1, timing: str = "shared", **config: str) -> TrialSpec:
+    gang = Gang(ranks=1, gpus_per_rank=gpus, cpus_per_rank=1)
+    return replace(trial(name, "on_gpus", timing=timing, **config), gang=gang)
+
+
+@pytest.mark.parametrize(("timing", "gpus"), [("device", {"0", "1"}), ("shared", {"0"})])
+def test_timed_halves_have_a_gpu_each(backend: RayBackend, tmp_path: Path, timing: str, gpus: set[str]) -> None:
+    recorder, together = Recorder(), tmp_path / "together"
+    together.mkdir()
+    (tmp_path / "trials").mkdir()
+    halves = [on_gpu(name, gpus=0.5, timing=timing, together=str(together)) for name in ("one", "two")]
+    backend.run(TrialQueue(halves), tmp_path, recorder)
+    assert [outcome.note for outcome in recorder.outcomes.values()] == ["", ""]
+    assert {outcome.metrics["found"] for outcome in recorder.outcomes.values()} == gpus
 
 
 def test_a_lost_gpu_is_quarantined(backend: RayBackend, tmp_path: Path) -> None:
