@@ -82,6 +82,10 @@ class DivergedError(ArithmeticError):
     """The loss is no longer finite. Raise it to end the trial as `diverged`, which is a result."""
 
 
+class DeviceMemoryError(MemoryError):
+    """The memory of a GPU ran out, as a command's output tells; torch raises another class."""
+
+
 class PortInUseError(RuntimeError):
     """A port of the training is in use. The trial is tried again while no other trial runs on its node."""
 

@@ -12,7 +12,7 @@ import math
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -25,6 +25,7 @@ from sweeps.trial import RankRequest, TrialSpec
 from trainables import device_memory, isolation, provenance
 from trainables.context import (
     Context,
+    DeviceMemoryError,
     DivergedError,
     GivenUpError,
     Mailbox,
@@ -37,12 +38,13 @@ from trainables.context import (
 )
 from trainables.isolation import BackgroundWork
 
-OUT_OF_MEMORY_TEXTS = (
+DEVICE_MEMORY_TEXTS = (
     "out of memory",  # CUDA, cuDNN, NCCL and the caching allocator, in their several wordings
     "cudaErrorMemoryAllocation",
     "CUBLAS_STATUS_ALLOC_FAILED",
-    "can't allocate memory",  # torch's CPU allocator
 )
+HOST_MEMORY_TEXT = "can't allocate memory"
+"""What torch's CPU allocator says."""
 LOST_DEVICE_TEXTS = (
     "uncorrectable ECC error",
     "uncorrectable NVLink error",
@@ -74,35 +76,54 @@ def is_out_of_memory(error: BaseException) -> bool:
     return _cause_of(error).status is Status.OOM
 
 
+_CAUSES: Sequence[tuple[tuple[type[BaseException], ...], Cause]] = (
+    ((DivergedError,), Cause.DIVERGED),
+    ((TrialTimeoutError,), Cause.TIME_LIMIT),
+    ((GivenUpError,), Cause.GIVEN_UP),
+    ((DeviceMemoryError,), Cause.DEVICE_MEMORY),
+    ((PortInUseError,), Cause.PORT),
+    ((RequestError, ImportError, SyntaxError), Cause.REQUEST),
+)
+"""Errors whose class alone tells the cause."""
+
+
 def _cause_of(error: BaseException) -> Cause:
     """Return the cause that an error stands for, or the error that it wraps, as a compiler's errors do."""
     wrapped: BaseException | None = error
     while wrapped is not None:
-        if isinstance(wrapped, DivergedError):
-            return Cause.DIVERGED
-        if isinstance(wrapped, TrialTimeoutError):
-            return Cause.TIME_LIMIT
-        if isinstance(wrapped, GivenUpError):
-            return Cause.GIVEN_UP
-        torch = sys.modules.get("torch")  # without torch there is no error of torch
-        is_of_torch = torch is not None and isinstance(wrapped, torch.OutOfMemoryError)
-        names_memory = any(text in str(wrapped) for text in OUT_OF_MEMORY_TEXTS)
-        lacks_memory = isinstance(wrapped, MemoryError) or is_of_torch
-        if lacks_memory or (names_memory and isinstance(wrapped, RuntimeError)):
-            # A command's MemoryError quotes the line of its output, which may be about a device.
-            of_device = names_memory or not isinstance(wrapped, MemoryError)
-            on_host = not of_device or "can't allocate memory" in str(wrapped)
-            return Cause.HOST_MEMORY if on_host else Cause.DEVICE_MEMORY
-        if isinstance(wrapped, RequestError | ImportError | SyntaxError):
-            return Cause.REQUEST
-        if isinstance(wrapped, OSError) and wrapped.errno in _DISK_ERRORS:
-            return Cause.DISK
-        if isinstance(wrapped, PortInUseError) or PORT_IN_USE.search(str(wrapped)):
-            return Cause.PORT
-        if isinstance(wrapped, RuntimeError) and any(text in str(wrapped) for text in LOST_DEVICE_TEXTS):
-            return Cause.DEVICE
+        if cause := _cause_of_class(wrapped) or _cause_in_text(wrapped):
+            return cause
         wrapped = wrapped.__cause__
     return Cause.ERROR
+
+
+def _cause_of_class(error: BaseException) -> Cause:
+    return next((cause for classes, cause in _CAUSES if isinstance(error, classes)), Cause.NONE)
+
+
+def _cause_in_text(error: BaseException) -> Cause:
+    """Return the cause that the error's text or number tells; NONE if it tells none."""
+    text = str(error)
+    if isinstance(error, RuntimeError | MemoryError) and HOST_MEMORY_TEXT in text:
+        return Cause.HOST_MEMORY
+    names_memory = isinstance(error, RuntimeError | MemoryError) and any(known in text for known in DEVICE_MEMORY_TEXTS)
+    if names_memory or _is_of_torch(error):
+        return Cause.DEVICE_MEMORY
+    if isinstance(error, MemoryError):
+        return Cause.HOST_MEMORY
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        return Cause.DISK
+    if PORT_IN_USE.search(text):
+        return Cause.PORT
+    if isinstance(error, RuntimeError) and any(known in text for known in LOST_DEVICE_TEXTS):
+        return Cause.DEVICE
+    return Cause.NONE
+
+
+def _is_of_torch(error: BaseException) -> bool:
+    """Return whether this is torch's own error of a GPU's memory."""
+    torch = sys.modules.get("torch")  # without torch there is no error of torch
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 def _one_line(error: BaseException) -> str:

@@ -8,15 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from sweeps.rank_exit import CONNECTION_ERROR
 from trainables.command.output_lines import SEARCHED
-from trainables.context import DivergedError, PortInUseError
-from trainables.rank import OUT_OF_MEMORY_TEXTS, PORT_IN_USE
+from trainables.context import DeviceMemoryError, DivergedError, PortInUseError
+from trainables.rank import DEVICE_MEMORY_TEXTS, HOST_MEMORY_TEXT, PORT_IN_USE
 
-_MEMORY_ERRORS = (
-    *map(re.escape, OUT_OF_MEMORY_TEXTS),
-    r"(^|\s)MemoryError\b",
-    r"\bOutOfMemoryError\b",
-    r"\bstd::bad_alloc\b",
-)
+_DEVICE_MEMORY = (*map(re.escape, DEVICE_MEMORY_TEXTS), r"\bOutOfMemoryError\b")
+_HOST_MEMORY = (re.escape(HOST_MEMORY_TEXT), r"(^|\s)MemoryError\b", r"\bstd::bad_alloc\b")
 _ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Exit|Interrupt)\b.*|\S*python[\d.]*: .*)")
 """An exception, or what Python itself says of a file or module that it does not find."""
 _SIGNALS = {int(number): number.name for number in signal.Signals}
@@ -44,7 +40,8 @@ class FailureCause:
 
     def __init__(self, oom_patterns: Iterable[str], diverged_patterns: Iterable[str]) -> None:
         self._patterns = {
-            "memory": [re.compile(pattern) for pattern in (*_MEMORY_ERRORS, *oom_patterns)],
+            "device memory": [re.compile(pattern) for pattern in (*_DEVICE_MEMORY, *oom_patterns)],
+            "host memory": [re.compile(pattern) for pattern in _HOST_MEMORY],
             "diverged": [re.compile(pattern) for pattern in diverged_patterns],
             "port": [PORT_IN_USE],
         }
@@ -69,15 +66,17 @@ class FailureCause:
                 self._error_line = match[1] if explains or not self._error_line else self._error_line
 
     def check(self, exit_code: int, ok_exit_codes: Sequence[int]) -> None:
-        """Raise MemoryError, DivergedError, PortInUseError or CommandError unless the command succeeded."""
+        """Raise DivergedError, DeviceMemoryError, MemoryError, PortInUseError or CommandError unless it succeeded."""
         # A script that catches its own NaN ends with status 0.
         if "diverged" in self._lines:
             raise DivergedError(self._lines["diverged"])
         if exit_code in ok_exit_codes:
             return
         # A command that reports a lack of memory may still succeed, and its last error be a broken connection.
-        if "memory" in self._lines:
-            raise MemoryError(self._lines["memory"])
+        if "device memory" in self._lines:
+            raise DeviceMemoryError(self._lines["device memory"])
+        if "host memory" in self._lines:
+            raise MemoryError(self._lines["host memory"])
         if "port" in self._lines:
             hint = "a port that the command chose is in use; {master_port} is a free one"
             raise PortInUseError(f"{hint}: {self._lines['port']}")

@@ -1,7 +1,9 @@
 import pytest
 
+from sweeps.rank_exit import Cause
 from trainables.command.failure import CommandError, FailureCause
 from trainables.context import DivergedError, PortInUseError
+from trainables.rank import exit_by
 
 
 def end(lines, exit_code=1, oom=(), diverged=(), stream="stderr"):
@@ -12,19 +14,23 @@ def end(lines, exit_code=1, oom=(), diverged=(), stream="stderr"):
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "cause"),
     [
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 80.00 GiB.",
-        *("[rank1]: RuntimeError: CUDA error: out of memory", "MemoryError"),
-        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory",
-        *("terminate called after throwing an instance of 'std::bad_alloc'", "RESOURCE_EXHAUSTED: while allocating"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 80.00 GiB.", Cause.DEVICE_MEMORY),
+        ("[rank1]: RuntimeError: CUDA error: out of memory", Cause.DEVICE_MEMORY),
+        ("RESOURCE_EXHAUSTED: while allocating", Cause.DEVICE_MEMORY),
+        ("MemoryError", Cause.HOST_MEMORY),
+        ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory", Cause.HOST_MEMORY),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", Cause.HOST_MEMORY),
     ],
 )
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_out_of_memory_is_recognised(line, stream):
+def test_out_of_memory_is_recognised(line: str, cause: Cause, stream: str) -> None:
     after = ["torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED"]
-    with pytest.raises(MemoryError, match=line.split(":")[0].replace("[", r"\[")):
+    with pytest.raises(MemoryError, match=line.split(":")[0].replace("[", r"\[")) as raised:
         end([line, *after], oom=["RESOURCE_EXHAUSTED"], stream=stream)
+    # Only a host's memory is tried again: other processes may have held it.
+    assert exit_by(raised.value, 0).cause is cause
 
 
 def test_out_of_memory_may_be_handled_by_the_command():
