@@ -20,8 +20,11 @@ FOLDERS: Mapping[str, str] = {
 """{torchvision's data set: its folder within `data.root`}"""
 
 
-def absent(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line if the data of this config section are neither on this machine nor to be downloaded."""
+def absent(data: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> Iterator[str]:
+    """Yield a line if the data of this section are neither on this machine nor to be downloaded, or a model is not."""
+    if (model or {}).get("name") == "hf" and isinstance(folder := (model or {}).get("path"), str):
+        if not (_path(folder) / "config.json").is_file():
+            yield f"model 'hf': there is no {_path(folder) / 'config.json'}: model.path is what save_pretrained writes"
     name, subject = data.get("name"), f"data {data.get('name')!r}"
     if isinstance(path := data.get("path"), str) and name == "npz" and not _path(path).is_file():
         yield f"{subject}: {no_archive(_path(path))}"

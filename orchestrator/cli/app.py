@@ -223,20 +223,23 @@ def _run(overrides: Sequence[str], results: Results | None) -> int:
         return without_sweep(composition)
     sweep = checked(composition)
     request = sweep.request
+    folders = {"results_dir": request.results_dir}
+    if request.settings.mode == "plan" and not request.settings.cluster.address and not request.store:
+        _check_writable(folders)  # what run would refuse; nodes of a cluster may have other folders
     if request.settings.mode not in RUNNING:
         return MODES[request.settings.mode](replace(sweep, results=results))
-    _check_writable(composition.hydra, request.results_dir)
+    # The name of Hydra's output folder is known only up to an interpolation: `outputs/${now:%Y-%m-%d}`.
+    pattern = cast(dict[str, str], OmegaConf.to_container(composition.hydra.run, resolve=False))["dir"]
+    _check_writable({"hydra.run.dir": Path(pattern.partition("${")[0])} | folders)
     with _Jobs(sweep) as job:
         run_job(composition.for_hydra(), job)
     return job.status
 
 
-def _check_writable(hydra: DictConfig, results_dir: Path) -> None:
-    """Raise ConfigError if Hydra's output folder or the folder of the sweep's results cannot be made."""
-    # The name of Hydra's output folder is known only up to an interpolation: `outputs/${now:%Y-%m-%d}`.
-    pattern = cast(dict[str, str], OmegaConf.to_container(hydra.run, resolve=False))["dir"]
+def _check_writable(folders: Mapping[str, Path]) -> None:
+    """Raise ConfigError if one of the folders, by their keys, cannot be made."""
     errors = []
-    for key, folder in {"hydra.run.dir": Path(pattern.partition("${")[0]), "results_dir": results_dir}.items():
+    for key, folder in folders.items():
         above = (folder.absolute(), *folder.absolute().parents)
         there = next(path for path in above if os.path.exists(path))  # False also for lack of permission
         if not there.is_dir() or not os.access(there, os.W_OK):

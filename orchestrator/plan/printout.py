@@ -1,4 +1,4 @@
-"""The printouts of `mode=plan`, one row per trial, and of `mode=forecast`, one row per cell; both with totals."""
+"""The printouts of `mode=plan`, one row per trial or, of many, per cell, and of `mode=forecast`, one row per cell; both with totals."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ _COLUMNS = (
     *("global_batch_size", "device_batch_size", "lr"),
 )
 """Columns of a trial's later row that its plan knows."""
+_MOST_ROWS = 24  # rows of the table up to which each trial has one: the totals below must not leave the screen
 _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
@@ -47,7 +48,9 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
     table, shared = _without_shared(_table(plan))
     values = ", ".join(f"{key}={value}" for key, value in shared.items())
     to_run = counted(len(plan.to_run), "trial", "trials") or "no trials"
-    counts = f"{to_run} to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible"
+    copied = sum(trial.trial_id in plan.originals for trial in plan.to_run)
+    same = f" ({copied} of them get the result of the same training under another rule or rate)" if copied else ""
+    counts = f"{to_run} to run{same}, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible"
     reasons = Counter(plan.infeasible.values())
     return "\n".join(
         [
@@ -293,9 +296,21 @@ def _table(plan: Plan) -> list[dict[str, Any]]:
         if row["state"] == "infeasible":
             cells["note"] = ""  # the few reasons follow below the table
         shown.append(cells)
+    if len(shown) > _MOST_ROWS and "seed" in shown[0]:
+        shown = _by_cell(shown)
     # A narrow terminal must show the rest.
     empty = [key for key in (*_SECONDS, "note") if all(cells[key] in ("", _UNKNOWN) for cells in shown)]
     return [{key: value for key, value in cells.items() if key not in empty} for cells in shown]
+
+
+def _by_cell(shown: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for all seeds of a cell that are in the same state, from the start of the first."""
+    cells: dict[str, dict[str, Any]] = {}
+    for row in shown:
+        alike = str([value for key, value in row.items() if key not in ("trial", "seed", "start_s")])
+        cell = cells.setdefault(alike, {key: value for key, value in row.items() if key != "trial"} | {"seed": []})
+        cell["seed"].append(row.get("seed"))
+    return [cell | {"seed": ",".join(map(str, sorted(cell["seed"])))} for cell in cells.values()]
 
 
 def _without_shared(shown: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainables.context import RequestError
+
 Shape = tuple[int, int, int]  # channels, height, width
 
 
@@ -120,13 +122,14 @@ def resnet9(*, input_shape: Shape, num_classes: int) -> nn.Module:
 def from_torchvision(*, input_shape: Shape, num_classes: int, arch: str) -> nn.Module:
     """Build `torchvision.models.<arch>` with a first convolution and a head that fit the data.
 
-    Raises ValueError for an unknown arch, and for one that does not take such images.
+    Raises RequestError for an unknown arch, and for one that does not take such images.
     """
     from torchvision import models
 
     known = models.list_models(module=models)
     if arch not in known:
-        raise ValueError(f"model 'torchvision' has no arch {arch!r}; it is one of {', '.join(known)}")
+        names = [name for name in known if arch in name] or known
+        raise RequestError(f"model 'torchvision' has no arch {arch!r}; model.arch is one of {', '.join(names)}")
     try:
         net = _make(arch, input_shape, num_classes)
         # Two images pass through the model on the meta device, which computes shapes only.
@@ -136,7 +139,7 @@ def from_torchvision(*, input_shape: Shape, num_classes: int, arch: str) -> nn.M
     except (RuntimeError, ValueError, AssertionError) as error:
         shape = "×".join(map(str, input_shape))
         reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"model 'torchvision' with arch {arch!r} takes no images of {shape}: {reason}") from error
+        raise RequestError(f"model 'torchvision' with arch {arch!r} takes no images of {shape}: {reason}") from error
     return net
 
 

@@ -183,7 +183,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         fp8 = config["trainable"].get("fp8", "off")
         if fp8 in ("tensorwise", "rowwise") and find_spec("torchao") is None:
             yield f"trainable.fp8={fp8} needs a further package: pip install 'sweep-orchestrator[fp8]'"
-        yield from list(absent(data)) or content_errors(config)
+        yield from list(absent(data, config["model"])) or content_errors(config)
     try:
         growth = Growth.of(config["schedule"])
         if config["schedule"]["name"] in SCHEDULES:  # the user's own code is not imported here
@@ -208,7 +208,7 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
             " use it only for a batch that does not fit"
         )
     if not runs_here(config):
-        yield from not_here(config, absent(config.get("data") or {}))
+        yield from not_here(config, absent(config.get("data") or {}, config.get("model")))
 
 
 def _layout_errors(config: Mapping[str, Any]) -> Iterator[str]:
@@ -248,16 +248,17 @@ def _name_errors(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _own_code_errors(config: Mapping[str, Any]) -> list[str]:
-    """Return the errors of the user's own factories, which another process finds out, because it imports their code."""
+    """Return the errors of the user's own factories and of an `arch`, which another process finds out by imports."""
     sections = {section: config[section] for section in FAMILIES}
     own = [str(section["name"]) for section in sections.values() if ":" in str(section["name"])]
     trusted = config.get("trusted_modules") or []
     is_trusted = all(any(f"{name.partition(':')[0]}.".startswith(f"{module}.") for module in trusted) for name in own)
     is_about_to_run = config.get("mode") in ("plan", "run", "settle")
-    if not own or not is_trusted or not is_about_to_run or list(absent(config["data"])):
+    if not (own or "arch" in config["model"]) or not is_trusted or not is_about_to_run or list(absent(config["data"])):
         return []
     # Other values of the same keys make no other errors, so that an axis does not start a process for each value.
-    names = json.dumps([(section["name"], sorted(section)) for section in sections.values()])
+    arch = str(config["model"].get("arch"))
+    names = json.dumps([arch, *((section["name"], sorted(section)) for section in sections.values())])
     if names not in _tried:
         _tried[names] = _errors_elsewhere(sections)
     return _tried[names]
@@ -288,7 +289,7 @@ def errors_by_import() -> None:
 
 
 def own_factory_errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield an error for each factory of the user that does not take its keys, or for a model that does not fit.
+    """Yield an error for each factory of the user that does not take its keys, or for such a model that does not fit.
 
     Imports torch and the user's code.
     """
@@ -300,7 +301,7 @@ def own_factory_errors(config: Mapping[str, Any]) -> Iterator[str]:
         except ValueError as error:
             unfit = True
             yield str(error)
-    if unfit or ":" not in str(config["model"]["name"]):
+    if unfit or not (":" in str(config["model"]["name"]) or "arch" in config["model"]):
         return
     from trainables.models import mismatch
 

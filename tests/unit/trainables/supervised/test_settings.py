@@ -130,6 +130,12 @@ def test_unknown_keys_of_own_factories(sections: dict[str, Any], named: list[str
     assert_named(own_factory_errors(CONFIG | sections), named)
 
 
+def test_an_arch_of_torchvision_is_checked_before_any_trial() -> None:
+    for arch, named in {"vit": ["no arch 'vit'"], "vit_b_16": ["takes no images of 1×8×8"]}.items():
+        model = {"name": "torchvision", "arch": arch, "batch_norm": "replica"}
+        assert_named(errors(CONFIG | {"model": model, "mode": "plan"}), named)
+
+
 @pytest.mark.usefixtures("own_code")
 def test_own_code_is_imported_elsewhere_and_only_if_it_is_trusted() -> None:
     config = CONFIG | {"schedule": {"name": "own_code:saw", "gamma": 3}, "mode": "plan"}
