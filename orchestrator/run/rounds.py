@@ -1,7 +1,8 @@
 """Decides what a sweep runs, round by round. A round begins when no trial of the one before runs or waits.
 
-A list of sources is asked in order: what the plan or `sweep.phases` chooses, then repetitions of disturbed timings,
-then what `sweep.phases` leaves out, and with `mode=settle` further seeds. The first source with trials makes the round.
+A list of sources is asked in order: copies of results, branches without a base, what the plan or `sweep.phases`
+chooses, repetitions of disturbed timings, what `sweep.phases` leaves out, and with `mode=settle` further seeds. The
+first source with trials makes the round.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sweeps.probe import repetition_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-MoreSeeds = Callable[[TrialSpec, Sequence[int]], Sequence[TrialSpec]]
+SeedTrials = Callable[[TrialSpec, Sequence[int]], Sequence[TrialSpec]]
 """Returns trials of the same cell as a given one, with these seeds."""
 
 
@@ -149,7 +150,7 @@ class ProbeThenTrain:
 class FurtherSeeds:
     """Runs further seeds until the verdict is clear, no reasonable number makes it so, or a budget runs out."""
 
-    def __init__(self, request: Request, plan: Plan, more_seeds: MoreSeeds | None) -> None:
+    def __init__(self, request: Request, plan: Plan, more_seeds: SeedTrials | None) -> None:
         """`more_seeds` makes the trials; None: no further seeds run."""
         self._request = request
         self._plan = plan
@@ -248,7 +249,7 @@ class Rounds:
     """The rounds of one driver, which it supplies to the trial queue."""
 
     def __init__(
-        self, request: Request, plan: Plan, session: Session, history: History, more_seeds: MoreSeeds | None = None
+        self, request: Request, plan: Plan, session: Session, history: History, more_seeds: SeedTrials | None = None
     ) -> None:
         """With `more_seeds`, further seeds run until the verdict is clear."""
         self._request = request

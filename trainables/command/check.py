@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from trainables.availability import not_here, runs_here
+from trainables.command.placeholders import LENGTHS, NAMES, TemplateError, fill
 from trainables.command.reading import declared
-from trainables.command.settings import LENGTHS, NAMES, CommandSettings, TemplateError, fill
+from trainables.command.settings import CommandSettings
 
 ANY_OF_GPUS = ("gpus", "gpus_per_node", "global_batch_size")
 """Each of these names gives a command the number of its GPUs, or the work of all of them together."""

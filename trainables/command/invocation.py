@@ -16,8 +16,9 @@ from typing import Any
 
 from sweeps.ports import free_port
 from trainables.command.adapter import FOLDER, HOOK
+from trainables.command.placeholders import LENGTHS, NAMES, fill, filled, text_of
 from trainables.command.process import Command
-from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill, filled, text_of
+from trainables.command.settings import CommandSettings
 from trainables.context import Context, master_of
 
 WORK = "work"  # the command's working folder, within the trial's

@@ -1,14 +1,8 @@
-"""The `trainable` section of a command: its settings, and the braces of its command line.
-
-`train.py --lr {lr}` receives the trial's rate; `{{` and `}}` stand for braces.
-"""
+"""The `trainable` section of a command."""
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -16,87 +10,8 @@ from typing import Any
 from sweeps.axes import is_number, is_whole
 from sweeps.errors import UnknownChoice
 from sweeps.metric import column_of
-from sweeps.trial import BUDGET_UNITS
+from trainables.command.placeholders import words_of
 from trainables.command.presets import PRESETS
-
-LENGTHS = tuple(unit for unit in BUDGET_UNITS if unit != "tokens")  # these a command may receive from any budget
-
-NAMES = (
-    *("gpus", "devices", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
-    *("warmup_epochs", "reference_batch_size", "seed", "threads", "device", "trial_id", "trial_dir"),
-    *("nodes", "node_rank", "gpus_per_node", "master_addr", "master_port"),
-    *("source_dir", "python", *LENGTHS, "tokens", "tokens_per_batch", "dp", "tp", "cp", "pp"),
-)
-"""Names for braces, besides the dotted keys of the config (`{model.depth}`)."""
-
-_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
-_QUOTED_OR_ESCAPED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\(?:\r\n|.)""", re.DOTALL)
-_ESCAPED = re.compile(r"\\(?:\r\n|.)", re.DOTALL)
-_WITHOUT_POINT = re.compile(r"(?<![\w.])(\d+)e(?=[+-]\d)")
-
-
-class TemplateError(ValueError):
-    """A command line with an open quote, a single brace, or a name without a value."""
-
-
-def words(argv: str | Sequence[Any]) -> list[str]:
-    """Split a command line as a shell would; a list is taken as it is. Raises TemplateError."""
-    if not isinstance(argv, str):
-        return [str(word) for word in argv]
-    try:
-        return shlex.split(_QUOTED_OR_ESCAPED.sub(_without_line_ends, argv))
-    except ValueError as error:
-        raise TemplateError(f"{argv!r} is not a command line: {error}") from error
-
-
-def _without_line_ends(match: re.Match[str]) -> str:
-    """Remove backslashes with the line ends that they hide; a shell keeps them within single quotes only."""
-    text = match[0]
-    if text.startswith('"'):
-        return _ESCAPED.sub(_without_line_ends, text)
-    return "" if text in ("\\\n", "\\\r\n") else text
-
-
-def filled(templates: Sequence[str], values: Mapping[str, Any]) -> list[str]:
-    """Replace the names in these words. A word of one placeholder without text is left out: a flag that is off."""
-    words = [fill(template, values) for template in templates]
-    return [
-        word for template, word in zip(templates, words, strict=True) if word or not _PLACEHOLDER.fullmatch(template)
-    ]
-
-
-def text_of(value: Any) -> str:
-    """Return a value as text; YAML takes `5e-05` for a string and `5.0e-05` for a number."""
-    text = str(value)
-    return text if isinstance(value, str) else _WITHOUT_POINT.sub(r"\1.0e", text)
-
-
-def fill(template: str, values: Mapping[str, Any]) -> str:
-    """Replace the names in braces. Raises TemplateError for a name without a value, or a single brace."""
-
-    def replaced(match: re.Match[str]) -> str:
-        text, name = match[0], match[1]
-        if text in ("{{", "}}"):
-            return text[0]
-        if name is None:
-            raise TemplateError(f"{template!r} has a single {text!r}; a brace itself is written twice: {text * 2}")
-        name, node = name.strip(), values
-        for part in (name,) if name in values else name.split("."):
-            if not isinstance(node, Mapping) or part not in node:
-                last = name.rpartition(".")[2]  # `{trial.seed}`
-                close = [known for known in NAMES if f"_{known}".endswith(f"_{last}") or last.endswith(f"_{known}")]
-                meant = {"learning_rate": ["lr"]}.get(last) or close or difflib.get_close_matches(last, NAMES, 2, 0.75)
-                write = f"write {' or '.join(f'{{{word}}}' for word in meant)}" if meant else ", ".join(NAMES)
-                raise TemplateError(f"{{{name}}} is neither a config key nor a name for braces: {write}")
-            node = node[part]
-        if node is None:
-            hint = f": set budget.{name}=N, and the budget's other lengths to null" if name in LENGTHS else ""
-            raise TemplateError(f"{template!r}: {name} has no value{hint}")
-        return text_of(node)
-
-    return _BRACES.sub(replaced, template)
-
 
 _CHOICES = {"cwd": ("trial", "source"), "adapter": ("auto", "off")}
 
@@ -151,7 +66,7 @@ class CommandSettings:
     @property
     def words(self) -> list[str]:
         """The words of the command line, with their braces. Raises TemplateError."""
-        return words(self.argv)
+        return words_of(self.argv)
 
     def errors(self) -> Iterator[str]:
         """Yield a line for each invalid value; `metrics` and braces are checked elsewhere."""
@@ -162,9 +77,9 @@ class CommandSettings:
             )
         elif not self.argv or not isinstance(self.argv, str | list | tuple):
             yield f"trainable.argv must be a command line, or a list of its words, not {self.argv!r}"
-        for key, words in _CHOICES.items():
-            if getattr(self, key) not in words:
-                yield UnknownChoice(f"trainable.{key}", getattr(self, key), words)
+        for key, choices in _CHOICES.items():
+            if getattr(self, key) not in choices:
+                yield UnknownChoice(f"trainable.{key}", getattr(self, key), choices)
         for key, null in {
             "timeout_s": True,
             "samples_per_epoch": True,

@@ -23,9 +23,10 @@ from trainables.command.invocation import WORK, command_of, file_of, values_of
 from trainables.command.log_files import MetricsFile, logs_in, rows_of
 from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.nodes import NodeEnd, NodeGroup
+from trainables.command.placeholders import LENGTHS, fill
 from trainables.command.process import CommandListener
 from trainables.command.process_tree import CpuTimes
-from trainables.command.settings import LENGTHS, CommandSettings, fill
+from trainables.command.settings import CommandSettings
 from trainables.context import Context, UntrainedError
 
 

@@ -1,4 +1,4 @@
-"""The private names of Ray Tune that this project uses; no other module uses any.
+"""The private names of Ray Tune that this project uses. One more, `SearchAlgorithm._finished`, is read in `backend.py`.
 
 Tune's controller starts our gangs instead of Tune's trainables, which would take twice as long to start. Its loop
 calls `TuneController.step`, which in this order

@@ -6,7 +6,8 @@ import yaml
 
 from tests.unit.trainables.test_conf import CONF
 from trainables.command.check import errors, remarks
-from trainables.command.settings import NAMES, CommandSettings
+from trainables.command.placeholders import NAMES
+from trainables.command.settings import CommandSettings
 
 
 @pytest.fixture(autouse=True)

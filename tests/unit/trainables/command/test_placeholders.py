@@ -3,14 +3,14 @@ import subprocess
 import pytest
 import yaml
 
-from trainables.command.settings import TemplateError, fill, filled, words
+from trainables.command.placeholders import TemplateError, fill, filled, words_of
 
 
 def test_words_are_split_as_by_a_shell():
-    assert words("python 'my script.py' --lr {lr}") == ["python", "my script.py", "--lr", "{lr}"]
-    assert words(["python", "a b", 3]) == ["python", "a b", "3"]
+    assert words_of("python 'my script.py' --lr {lr}") == ["python", "my script.py", "--lr", "{lr}"]
+    assert words_of(["python", "a b", 3]) == ["python", "a b", "3"]
     with pytest.raises(TemplateError, match="No closing quotation"):
-        words("python 'train.py")
+        words_of("python 'train.py")
 
 
 LINES = [
@@ -22,8 +22,8 @@ LINES = [
 def test_lines_are_joined_as_by_a_shell():
     script = "; ".join(f"printf '%s\\0' {argv}; printf '\\n\\0'" for argv in LINES)
     output = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert [word for argv in LINES for word in [*words(argv), "\n"]] == output.split("\0")[:-1]
-    assert words("a \\\r\n b") == ["a", "b"]
+    assert [word for argv in LINES for word in [*words_of(argv), "\n"]] == output.split("\0")[:-1]
+    assert words_of("a \\\r\n b") == ["a", "b"]
 
 
 @pytest.mark.parametrize(
