@@ -65,7 +65,7 @@ def _forecast(checked: CheckedSweep) -> int:
     from orchestrator.plan.forecasts import rehearse_missing
     from orchestrator.plan.plan import plan_now
     from orchestrator.plan.prices import offers_of
-    from orchestrator.plan.printout import forecast_text
+    from orchestrator.plan.printout import forecast_text, headline
     from orchestrator.store.results_folder import ResultsFolder
 
     offers_of(checked.request.settings)  # an error in the price list must not wait for the rehearsals
@@ -86,7 +86,9 @@ def _forecast(checked: CheckedSweep) -> int:
         failures = rehearse_missing(plan.trials, plan.forecasts, plan.nodes, file, say)
     for failure in failures:
         console.print(failure, markup=False, soft_wrap=True)
-    print(printable(forecast_text(plan_now(checked), checked.request)))
+    plan = plan_now(checked)
+    begins = f"{headline(plan, checked.config)}\n\n" if checked.request.settings.format == "table" else ""
+    print(printable(begins + forecast_text(plan, checked.request)))
     return 1 if failures else 0
 
 

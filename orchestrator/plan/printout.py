@@ -1,4 +1,4 @@
-"""The printouts of `mode=plan`, one row per trial or, of many, per cell, and of `mode=forecast`, one row per cell; both with totals."""
+"""The printouts of `mode=plan`, one row per trial or cell, and of `mode=forecast`, one row per cell; both with totals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.backends.choose import A_NODE
 from orchestrator.config.request import Request
 from orchestrator.config.schema import value_at
 from orchestrator.config.settings import Settings
-from orchestrator.plan.estimates import Estimate, Forecast
+from orchestrator.plan.estimates import REHEARSED, SHIPPED, Estimate, Forecast
 from orchestrator.plan.forecasts import machine
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prices import cheapest_offer, offers_of
@@ -27,6 +27,7 @@ from sweeps.printable import printable_line
 from sweeps.trial import TrialSpec
 
 _UNKNOWN = "unknown"
+_MUCH = 0.2  # the share of a trial beside its training above which it is explained
 _SECONDS = ("start_s", "expected_s")
 _COLUMNS = (
     *("axes", "gpus", "gpus_held", "ranks", "device", "timing"),
@@ -133,10 +134,21 @@ def _expected(plan: Plan, price_per_gpu_hour: float | None, currency: str) -> It
     elif timetable.schedule:
         unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
         used = suited(f"{unit}-hours", hours).text(hours)
-        amount = f", cost {cost_of(hours, price_per_gpu_hour):.2f} {currency}".rstrip()
-        cost = "" if price_per_gpu_hour is None else amount
+        most = _most(plan)
+        longest = f" (up to {duration(most * makespan_s)})" if most > 1 else ""
+        cost = ""
+        if price_per_gpu_hour is not None:
+            expected = cost_of(hours, price_per_gpu_hour)
+            cost = f", cost {expected:.2f}{f' (up to {most * expected:.2f})' * (most > 1)} {currency}".rstrip()
         few = f", without {counted(unknown, 'trial', 'trials')} of unknown duration" if unknown else ""
-        yield f"expected duration: {duration(makespan_s)}; {used}{cost}{few}"
+        yield f"expected duration: {duration(makespan_s)}{longest}; {used}{cost}{few}"
+
+
+def _most(plan: Plan) -> float:
+    """Return how many times as long as expected the trials may take, by the 90% intervals of their forecasts."""
+    forecasts = [plan.forecasts.forecast(trial) for trial in plan.to_run if trial.trial_id not in plan.originals]
+    estimates = [forecast.duration_s for forecast in forecasts if forecast and forecast.duration_s]
+    return sum(estimate.hi for estimate in estimates) / (sum(estimate.value for estimate in estimates) or 1.0)
 
 
 _NOT_IN_LABELS = ("gpus", "device_batch_size", "global_batch_size", "seed", "lr_rule", "lr_multiplier")
@@ -153,14 +165,25 @@ def forecast_text(plan: Plan, request: Request) -> str:
     for cell in cells:
         alike.setdefault(repr({**cell, "cell_id": "", "axes": "", "trials": 0}), []).append(cell)
     names = _names(alike.values())
-    shown = [_forecast_line(name, same) for name, same in zip(names, alike.values(), strict=True)]
-    empty = [key for key in shown[0] if all(row[key] == "" for row in shown)]
-    reasons = [(row["cell"], same[0]["why"]) for row, same in zip(shown, alike.values(), strict=True) if same[0]["why"]]
+    rows = [_forecast_line(name, same) for name, same in zip(names, alike.values(), strict=True)]
+    # A cell of which nothing can be said has no row, only the reason.
+    shown = [row for row in rows if row["peak GB"] or row["samples/s"] or row["trial s"] or row["fits"] == "no"]
+    empty = [key for key in rows[0] if all(row[key] == "" for row in shown)]
+    unsaid: dict[str, list[str]] = {}
+    for row, same in zip(rows, alike.values(), strict=True):
+        if same[0]["why"] or row not in shown:
+            unsaid.setdefault(same[0]["why"] or "nothing is known before it has run", []).append(row["cell"])
+    reasons = [f"{', '.join(names)}: {why}" for why, names in unsaid.items()]
+    if not shown:
+        return "\n".join(reasons)
+    on_cpu = all(trial.device == "cpu" for trial in plan.trials)
     lines = [
         *_aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
         "",
-        *(f"{cell}: {why}" for cell, why in reasons),
+        *reasons,
         f"on {', '.join(describe(node) for node in plan.nodes)}; ± covers 90%",
+        *["memory is forecast for GPUs only"] * on_cpu,
+        *_why_unsure(cells),
         *_expected(plan, report.price_per_gpu_hour, report.currency or ""),
     ]
     if report.target is not None and not any(cell["target_s"] for cell in cells):
@@ -205,6 +228,17 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
         as_good = {point for point in points if point[0] <= target_s and point[1] <= cost}
         row["is_efficient"] = as_good == {(target_s, cost)}
     return rows
+
+
+def _why_unsure(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line if much of the trials is beside their training, which makes their length uncertain."""
+    known = [
+        cell for cell in cells if cell["duration_s"] and cell["train_s"] and cell["source"] in (REHEARSED, SHIPPED)
+    ]
+    beside_s = [cell["duration_s"]["value"] - cell["train_s"]["value"] for cell in known]
+    if sum(beside_s) > _MUCH * sum(cell["duration_s"]["value"] for cell in known):
+        span = "–".join(dict.fromkeys(f"{seconds:.1f}" for seconds in (min(beside_s), max(beside_s))))
+        yield f"trial s is the less certain because {span} s of it are the start of processes, evaluation and files"
 
 
 def _cost(seconds: Estimate | None, per_hour: float | None) -> dict[str, float] | None:
