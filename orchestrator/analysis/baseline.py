@@ -138,20 +138,22 @@ def baseline_cells(
         may_be_baseline &= candidates[column] == value
     places = [axis for axis in PLACES if axis in candidates]
     order = ["gpus", *places, "global_batch_size", "cell_id"]
-    candidates = candidates.loc[may_be_baseline, list(dict.fromkeys([*order, *key]))]
     # Sorted and looked up as plain values: for small frames, pandas would take a third of the time of a whole summary.
-    ranks = [[(value is None, value) for value in row] for row in _rows(candidates, order)]
+    ranked = []
+    for may_be, row in zip(may_be_baseline, _rows(candidates, [*order, *key]), strict=True):
+        if may_be:
+            rank, values = row[: len(order)], row[len(order) :]
+            ranked.append(([(value is None, value) for value in rank], values))
     first: dict[tuple[Any, ...], Any] = {}
-    for _, values, cell_id in sorted(zip(ranks, _rows(candidates, key), candidates["cell_id"], strict=True)):
+    for ranks, values in sorted(ranked):
+        _, cell_id = ranks[-1]
         first.setdefault(values, cell_id)
-    own = [first.get(values) for values in _rows(cells, key)]
-    return pd.Series(own, index=cells.index, dtype=cells["cell_id"].dtype).where(~cells[MIXED])
+    rows = zip(cells[MIXED], _rows(cells, key), strict=True)
+    own = [None if is_mixed else first.get(values) for is_mixed, values in rows]
+    return pd.Series(own, index=cells.index, dtype=cells["cell_id"].dtype)
 
 
 def _rows(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return the rows of these columns as plain values, None where one is missing."""
-    by_column = [
-        [None if is_missing else value for value, is_missing in zip(values.tolist(), values.isna(), strict=True)]
-        for values in (frame[column] for column in columns)
-    ]
-    return list(zip(*by_column, strict=True)) if columns else [()] * len(frame)
+    rows = frame[list(columns)].to_numpy(dtype="object").tolist()
+    return [tuple(None if value is pd.NA or value != value else value for value in row) for row in rows]  # NaN != NaN

@@ -13,24 +13,37 @@ from orchestrator.statistics.intervals import Array, Interval, Moments, mean_int
 from orchestrator.statistics.margins import Difference
 
 
+class BySeed:
+    """Places the values of trials in a table: a row for each cell, a column for each seed; NaN if a cell lacks it."""
+
+    def __init__(
+        self, cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, seeds: list[Any] | None = None
+    ) -> None:
+        """`ok` has the trials, `seeds` the columns (default: all seeds of the trials)."""
+        # Dictionaries and not indexes of pandas, which take several times as long to build for the rows of a sweep.
+        cells, drawn = ok["cell_id"].tolist(), ok["seed"].tolist()
+        columns = sorted(set(drawn)) if seeds is None else seeds
+        row_of = {cell: row for row, cell in enumerate(dict.fromkeys(cells))}
+        column_of = {seed: column for column, seed in enumerate(columns)}
+        # The last row stays empty, for cells without trials; the last column takes the seeds that are not asked for.
+        self._shape = len(row_of) + 1, len(columns) + 1
+        self._row = np.array([row_of[cell] for cell in cells], dtype="intp")
+        self._column = np.array([column_of.get(seed, -1) for seed in drawn], dtype="intp")
+        self._wanted = np.array([row_of.get(cell, -1) for cell in cell_ids], dtype="intp")
+
+    def table(self, of_trials: pd.Series[Any]) -> Array:
+        """Return the table of one value for each trial."""
+        values = of_trials.to_numpy(dtype="float64", na_value=np.nan)
+        table, known = np.full(self._shape, np.nan), ~np.isnan(values)
+        table[self._row[known], self._column[known]] = values[known]
+        return table[self._wanted, :-1]
+
+
 def by_seed(
     cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str, seeds: list[Any] | None = None
 ) -> Array:
-    """Return a row for each cell and a column for each seed (default: all seeds); NaN if a cell lacks the seed."""
-    # Dictionaries and not indexes of pandas, which take several times as long to build for the rows of a sweep.
-    cells, drawn = ok["cell_id"].tolist(), ok["seed"].tolist()
-    columns = sorted(set(drawn)) if seeds is None else seeds
-    row_of = {cell: row for row, cell in enumerate(dict.fromkeys(cells))}
-    column_of = {seed: column for column, seed in enumerate(columns)}
-    values = ok[column].to_numpy(dtype="float64", na_value=np.nan)
-    # The last row stays empty, for cells without trials; the last column takes the seeds that are not asked for.
-    table = np.full((len(row_of) + 1, len(columns) + 1), np.nan)
-    known = ~np.isnan(values)
-    row = np.array([row_of[cell] for cell in cells], dtype="intp")
-    place = np.array([column_of.get(seed, -1) for seed in drawn], dtype="intp")
-    table[row[known], place[known]] = values[known]
-    wanted = np.array([row_of.get(cell, -1) for cell in cell_ids], dtype="intp")
-    return table[wanted, :-1]
+    """Return the table of one column (see `BySeed`)."""
+    return BySeed(cell_ids, ok, seeds).table(ok[column])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,12 +106,14 @@ def total_s(trials: pd.DataFrame, kept: pd.Series[bool]) -> pd.Series[Any]:
     return (steady + beside + start.where(kept, 0.0)).astype("float64")
 
 
-def measured(trials: pd.DataFrame, terms: Terms, objective: str, *, whole: bool = False) -> Measure:
-    """Measure the objective with this name; all NaN if it was not measured.
+def measured(
+    trials: pd.DataFrame, terms: Terms, objective: str, *, whole: bool = False, times: Measure | None = None
+) -> Measure:
+    """Measure the objective with this name; all NaN if it was not measured. `times` are those of `time_s`, if known.
 
     With `whole`, times and costs include start-up, compilation and evaluation (`total_s`); their power is not known.
     """
-    times = time_s(trials, terms.target, terms.budget)
+    times = times or time_s(trials, terms.target, terms.budget)
     if whole:
         to_target = trials["time_to_target_s"].notna().any()
         total = times.values + trials["total_s"] - trials["train_s"] if to_target else trials["total_s"]

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, same_machines
-from orchestrator.analysis.differences import Differences, by_seed
+from orchestrator.analysis.differences import BySeed, Differences
 from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.analysis.validity import is_invalid, launch_share, timing_counts, with_valid_timings
 from orchestrator.config.settings import ReportSection
@@ -106,7 +106,7 @@ def summary_frame(
     cells["note"] = cell_notes(cells, trials)
     for metric in metrics:
         if f"{metric}_lo" not in cells:
-            _put(cells, metric, mean_interval(by_seed(cells.index, ok.assign(value=_numbers(ok, metric)), "value")))
+            _put(cells, metric, mean_interval(BySeed(cells.index, ok).table(_numbers(ok, metric))))
     of_metrics = (f"{metric}{end}" for metric in metrics for end in ("", "_lo", "_hi"))
     columns = dict.fromkeys((*COLUMNS, *FURTHER, *comparison.axis_columns.values(), *of_metrics))
     return cells[list(columns)].reset_index(drop=True)
@@ -162,8 +162,7 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
         "n_reached": ok & trials["time_to_target_s"].notna(),
         "n_timed": timing_counts(trials),
     }
-    for column, true in counted.items():
-        cells[column] = true.groupby(trials["cell_id"]).sum()
+    cells[list(counted)] = pd.DataFrame(counted).groupby(trials["cell_id"]).sum()
     for column, names in zip(MACHINES, (["host"], ["machines", "machine"]), strict=True):
         machines = _machines(trials[ok], *names)
         cells[column] = [machines.get(cell, frozenset()) for cell in cells.index]
@@ -185,12 +184,12 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     """Add what follows from a cell's own ok seeds, without a comparison."""
     # Means over the seeds, with their intervals.
     log_of = {column: f"log {column}" for column in _TIMES}
-    means = {column: mean_interval(by_seed(cells.index, ok, column)) for column in _MEANS}
-    means |= {column: mean_interval(by_seed(cells.index, ok, log)).map(np.exp) for column, log in log_of.items()}
+    by_seed = BySeed(cells.index, ok)
+    means = {column: mean_interval(by_seed.table(ok[column])) for column in _MEANS}
+    means |= {column: mean_interval(by_seed.table(ok[log])).map(np.exp) for column, log in log_of.items()}
     for column, samples in SAMPLES.items():
         counted = _numbers(ok, samples).where(ok[column].notna())
-        of_samples = by_seed(cells.index, ok.assign(samples_of=counted), "samples_of")
-        means[column] = proportion_interval(by_seed(cells.index, ok, column), of_samples)
+        means[column] = proportion_interval(by_seed.table(ok[column]), by_seed.table(counted))
     for column, interval in means.items():
         # Only the figures that readers compare have an interval: two columns each would hide the rest.
         cells[column] = interval.point

@@ -39,12 +39,12 @@ def is_timed(column: str) -> bool:
 
 def is_valid(timing_valid: pd.Series[Any]) -> pd.Series[bool]:
     """Return for each trial or cell whether its timing is known to be valid."""
-    return timing_valid.astype("boolean").fillna(False).astype(bool)
+    return pd.Series(timing_valid.to_numpy(dtype="bool", na_value=False), timing_valid.index)
 
 
 def is_invalid(timing_valid: pd.Series[Any]) -> pd.Series[bool]:
     """Return for each trial or cell whether its timing is known to be invalid; without a timing it is neither."""
-    return timing_valid.astype("boolean").eq(False).fillna(False).astype(bool)
+    return pd.Series(~timing_valid.to_numpy(dtype="bool", na_value=True), timing_valid.index)
 
 
 def timing_counts(trials: pd.DataFrame) -> pd.Series[Any]:

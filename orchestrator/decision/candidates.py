@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from orchestrator.analysis.differences import by_seed
-from orchestrator.analysis.objective import Measure, measured, missed_s
+from orchestrator.analysis.differences import BySeed
+from orchestrator.analysis.objective import Measure, measured, missed_s, time_s
 from orchestrator.analysis.summary import SAMPLES, rows_of
 from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import is_valid, with_valid_timings
@@ -230,7 +230,8 @@ class Contenders:
         """
         differing = varying(cells)
         trials = with_valid_timings(trials)
-        measure = measured(trials, terms, terms.report.objective)
+        times = time_s(trials, terms.target, terms.budget)
+        measure = measured(trials, terms, terms.report.objective, times=times)
         trials = trials.assign(objective=measure.values, score=terms.metric.score(trials))
         tried = cells.reset_index(drop=True).assign(score=terms.metric.score(cells).to_numpy())
         eligible = Eligible.of(tried, trials, measure, terms)
@@ -242,22 +243,28 @@ class Contenders:
         # Cells that are only compared take part in the contest without an objective, so that none of them is chosen.
         is_candidate = eligible.kept[rows].to_numpy()[:, None]
         of_score = SAMPLES.get(terms.metric.name)
-        totals = {name: _total(trials, own, terms, name) for name in ("time", "energy", "cost")}
-        totals |= {f"total_{name}": _total(trials, own, terms, name, whole=True) for name in ("time", "cost")}
+        of_ok = _by_seed_of_ok(trials, own)
+
+        def total(objective: str, *, whole: bool = False) -> Total:
+            of_trials = measured(trials, terms, objective, whole=whole, times=times)
+            return Total(unit=of_trials.unit, logs=logs(of_ok(of_trials.values)))
+
+        totals = {name: total(name) for name in ("time", "energy", "cost")}
+        totals |= {f"total_{name}": total(name, whole=True) for name in ("time", "cost")}
         contest = Contest(
-            objective=np.where(is_candidate, _by_seed(trials, own, trials["objective"]), np.nan),
-            accuracy=_by_seed(trials, own, trials["score"]),
+            objective=np.where(is_candidate, of_ok(trials["objective"]), np.nan),
+            accuracy=of_ok(trials["score"]),
             baseline=None if baseline is None else int(rows[:baseline].sum()),
             margin=terms.report.margin,
             likeness=_likeness(own, terms),
-            collapsed=_by_seed(trials, own, trials["collapsed"].eq(True)) > 0,
+            collapsed=of_ok(trials["collapsed"].eq(True)) > 0,
             samples=float(trials[of_score].min()) if of_score in trials else math.nan,
             restarts=_restarts(trials, own),
             left_out=_left_out(own, trials),
             hours=totals["cost"].means(),
         )
         untimed = tried[eligible.untimed]
-        objectives = np.exp(Moments.of(logs(_by_seed(trials, untimed, trials["objective"]))).mean)
+        objectives = np.exp(Moments.of(logs(_by_seed_of_ok(trials, untimed)(trials["objective"]))).mean)
         # Against a reference that trained badly, nearly every cell would be within the margin.
         better, reference = better_than_baseline(contest), contest.baseline
         if better is not None:
@@ -280,7 +287,7 @@ class Contenders:
     def _by_total_time(self) -> Contenders:
         """Return the contenders compared by total times if a cell that qualifies ends before the favourite."""
         whole = measured(self.trials, self.terms, self.terms.report.objective, whole=True)
-        objective = _by_seed(self.trials, self.cells, whole.values)
+        objective = _by_seed_of_ok(self.trials, self.cells)(whole.values)
         row, favourite = self._ends_sooner(objective), self.choice.favourite
         if row is None or favourite is None:
             return self
@@ -392,13 +399,8 @@ def better_than_baseline(contest: Contest) -> int | None:
     return best if above[best] > margins.IMPLAUSIBLE * contest.margin and is_shown else None
 
 
-def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, values: pd.Series[Any]) -> Array:
-    """Return the values of trials with a row per cell and a column per seed; NaN if a cell has no such ok seed."""
-    # A frame has more than a hundred columns, so that a copy of it would take longer than all that is done here.
-    needed = pd.DataFrame({"cell_id": trials["cell_id"], "seed": trials["seed"], "value": values})
-    return by_seed(cells["cell_id"], needed[trials["status"] == Status.OK.value], "value")
-
-
-def _total(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, objective: str, *, whole: bool = False) -> Total:
-    measure = measured(trials, terms, objective, whole=whole)
-    return Total(unit=measure.unit, logs=logs(_by_seed(trials, cells, measure.values)))
+def _by_seed_of_ok(trials: pd.DataFrame, cells: pd.DataFrame) -> Callable[[pd.Series[Any]], Array]:
+    """Return what makes a table of values of the trials: a row per cell, a column per seed; NaN without an ok seed."""
+    is_ok = trials["status"] == Status.OK.value
+    by_seed = BySeed(cells["cell_id"], trials.loc[is_ok, ["cell_id", "seed"]])
+    return lambda values: by_seed.table(values[is_ok])
