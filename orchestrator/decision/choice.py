@@ -182,10 +182,6 @@ class Choice:
             return float(excess > ROUNDING)
         return float(stdtr(min(float(shrinks.freedom[other]), NORMAL), excess / error))
 
-    def is_costly(self, row: int, other: int) -> bool:
-        """Return whether cost probably grows by a larger factor than the objective shrinks (see `p_costly`)."""
-        return self.p_costly(row, other) > 0.5
-
 
 def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS) -> Choice:
     """Choose a cell among those with P(accuracy within margin) of at least 50%, by `Choice.best_of`.

@@ -32,7 +32,7 @@ from orchestrator.decision.explain import (
     why_not,
     without_objective,
 )
-from orchestrator.decision.gpu_steps import factors_of_speedup, gain_over, gpu_steps
+from orchestrator.decision.gpu_steps import gain_over, gpu_steps
 from orchestrator.decision.more_seeds import further_seeds, unsettled
 from orchestrator.decision.recommendation import (
     CLEAR,
@@ -49,6 +49,7 @@ from orchestrator.decision.recommendation import (
     Recommendation,
     remark,
 )
+from orchestrator.decision.same_batch import factors_of_speedup
 from orchestrator.decision.verdicts import Verdict
 from orchestrator.statistics.intervals import Array, Interval
 from orchestrator.telemetry.timing_gate import Fault

@@ -48,6 +48,11 @@ def speeds_known(cells: pd.DataFrame) -> pd.Series[bool]:
     return cells["cell_id"].isin(timed) & cells["baseline_cell_id"].fillna(cells["cell_id"]).isin(timed)
 
 
+def has_speed(cells: pd.DataFrame) -> pd.Series[bool]:
+    """Return which cells are ok and have a throughput from a valid timing."""
+    return (cells["status"] == Status.OK.value) & (cells["samples_per_s"] > 0) & is_valid(cells["timing_valid"])
+
+
 def without_result(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[bool]:
     """Return which cells may be the best for all that is known: those that failed, or that a budget left out."""
     is_skipped = trials["status"] == Status.SKIPPED.value

@@ -22,8 +22,9 @@ from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.eligibility import speed_is_known, speeds_known
-from orchestrator.decision.gpu_steps import best_with_fewest, factors_of_speedup, gain_over
+from orchestrator.decision.gpu_steps import best_with_fewest, gain_over
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, remark
+from orchestrator.decision.same_batch import factors_of_speedup
 from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Moments, jeffreys

@@ -119,8 +119,8 @@ class StepCell:
     """The objective of the best cell with fewer GPUs over that of this one: 2 is half the time."""
     cost: float
     """The cost of this cell over that of the former; NaN on CPUs."""
-    is_costly: bool
-    """Whether, more likely than not, the cost grows by a larger factor than the objective shrinks."""
+    worth: str
+    """Whether the GPUs are worth it with this cell, if it keeps its accuracy; values as of `GpuStep.worth`."""
     p_within_margin: float
     """NaN if accuracies are not compared, or if one seed per cell says nothing about chance."""
 
@@ -138,7 +138,8 @@ class GpuStep:
     p_worth: float
     """Probability that a cell with this number beats the best one with fewer, and keeps its accuracy."""
     best_fewer: float
-    """The number of GPUs of the best cell with fewer, which may be below `fewer`; NaN without such a cell."""
+    """The number of GPUs of the best cell with fewer, if possible one that surely keeps its accuracy; it may be below
+    `fewer`. NaN without such a cell."""
     name_of_fewer: str
     """The name of that cell; empty without it."""
     cell: StepCell | None

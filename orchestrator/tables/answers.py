@@ -13,7 +13,6 @@ from typing import Any
 from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.choice import SAFE, SHOWN
 from orchestrator.decision.recommendation import (
-    COSTLY,
     NOT_WORTH,
     WORTH,
     GpuStep,
@@ -21,10 +20,10 @@ from orchestrator.decision.recommendation import (
     Recommendation,
     StepSpeed,
 )
-from orchestrator.tables.candidates import RUN_TODAY, calls, cells_worth_it, quotient
-from orchestrator.tables.sentences import filled, listed, probability
+from orchestrator.tables.candidates import RUN_TODAY, calls, quotient, without_rate
+from orchestrator.tables.sentences import filled, probability
 from orchestrator.text import numbers
-from orchestrator.text.rows import cell_label, gpus_in_words
+from orchestrator.text.rows import gpu_word, gpus_in_words
 from sweeps.status import Status
 
 
@@ -34,63 +33,54 @@ def answers(recommendation: Recommendation) -> list[tuple[str, str]]:
 
 
 def _more_gpus(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
-    """Yield what each number of GPUs is worth beside the best cell with fewer: one under its name, several in one text.
-
-    One cell is compared: the choice, if it has these GPUs, else the best cell that surely keeps its accuracy. For a
-    single number, a second cell may follow.
-    """
-    steps = recommendation.gpu_steps
-    named: set[str] = set()
-    parts = []
+    """Yield what each number of GPUs is worth beside the best cell with fewer that surely keeps its accuracy."""
+    steps, told = recommendation.gpu_steps, set[str]()
     # Numbers of GPUs without a gain share the figures of the best of them.
-    for _, group in groupby(
-        steps, key=lambda step: (step.best_fewer, step.worth == NOT_WORTH or step.gpus, step.cell is None)
-    ):
+    for _, group in groupby(steps, key=lambda step: (step.best_fewer, None if _has_no_gain(step) else step.gpus)):
         alike = list(group)
-        best = max(alike, key=lambda step: step.cell.gain.value if step.cell else 0.0)
-        judgements = _judgements(best, recommendation, named)
-        text = "; ".join(filled("worth_of_gpus", {**values, "is_of_several": len(alike) > 1}) for values in judgements)
+        best = max(alike, key=lambda step: step.cells[0].gain.value if step.cells else 0.0)
         # Without a cell with fewer, the number before stands for it.
         fewer = best.fewer if math.isnan(best.best_fewer) else best.best_fewer
-        parts.append((f"{fewer:g}→{listed([f'{step.gpus:g}' for step in alike])}", text))
-    if len(steps) == 1:
-        yield steps[0].name, parts[0][1]
-    elif steps:
-        # `More processes` is wider than the terminal's labels.
-        yield "Processes" if recommendation.on_cpu else "More GPUs", "; ".join(map(" ".join, parts))
+        last = "" if len(alike) == 1 else f"–{alike[-1].gpus:g}"
+        label = f"{fewer:g}→{alike[0].gpus:g}{last} {gpu_word(on_cpu=recommendation.on_cpu)}"
+        values = {"is_of_several": len(alike) > 1, "by_cost": recommendation.terms.report.objective == "cost"}
+        texts = (filled("worth_of_gpus", {**values, **own}) for own in _judgements(best, recommendation, told))
+        yield best.name if len(steps) == 1 else label, ", else ".join(texts)
 
 
-def _judgements(step: GpuStep, recommendation: Recommendation, named: set[str]) -> Iterator[dict[str, Any]]:
+def _has_no_gain(step: GpuStep) -> bool:
+    return bool(step.cells) and all(cell.worth == NOT_WORTH for cell in step.cells)
+
+
+def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -> Iterator[dict[str, Any]]:
     """Yield the values of a sentence for each cell that is compared, or one without a cell; add to the names told."""
     fewer = next((cell for cell in recommendation.shortlist if cell.name == step.name_of_fewer), None)
     why_none = next((count.why_none for count in recommendation.gpu_counts if count.gpus == step.gpus), None)
-    by_cost = recommendation.terms.report.objective == "cost"
-    values = {"step": step, "metric": recommendation.terms.metric, "why_none": why_none, "by_cost": by_cost}
-    compared = cells_worth_it(step, recommendation)
-    # Without a gain, the best cell shows what there is instead.
-    cells = compared or [cell for cell in [step.cell] if cell and step.name_of_fewer and not why_none]
-    if not cells:
+    values = {"metric": recommendation.terms.metric, "why_none": why_none}
+    if not step.cells or fewer is None:
         yield {**values, "cell": None, "worth": step.worth}
-    for place, step_cell in enumerate(cells):
+        return
+    # Without a gain, the best cell shows what there is instead.
+    for step_cell in step.cells[:1] if _has_no_gain(step) else step.cells:
         cell = recommendation.cell(step_cell.cell_id)
-        verdict = COSTLY if step_cell.is_costly else WORTH
         gain, cost = quotient(fewer, cell, "total_time"), quotient(cell, fewer, "total_cost")
         yield {
             **values,
             "cell": step_cell,
-            "worth": verdict if compared else step.worth,
-            "is_first": not named,
-            "is_second": place > 0,
-            "is_open": bool(compared) and step_cell.p_within_margin < SAFE,
+            "worth": step_cell.worth,
+            "is_first": not told,
+            "is_second": step_cell is not step.cells[0],
+            "is_open": step_cell.p_within_margin < SAFE,
             "speed": quotient(fewer, cell, recommendation.deciding_time),
-            "name": cell_label(cell.values) if cell else step_cell.name,
-            "fewer": "" if step.name_of_fewer in named else cell_label(fewer.values) if fewer else step.name_of_fewer,
+            "name": without_rate(cell) if cell else step_cell.name,
+            # Named once: further steps begin at a cell that was named.
+            "fewer": "" if step.name_of_fewer in told else without_rate(fewer),
             # Start-up takes as long with more GPUs, and may turn a gain into a loss.
             "gain_with_start_up": gain,
             "cost_with_start_up": cost,
-            "is_costly_with_start_up": cost > gain and verdict == WORTH and not recommendation.on_cpu,
+            "is_costly_with_start_up": cost > gain and step_cell.worth == WORTH and not recommendation.on_cpu,
         }
-        named |= {step.name_of_fewer, step_cell.name}
+        told |= {step.name_of_fewer, step_cell.name}
 
 
 def by_batch(recommendation: Recommendation) -> list[tuple[str, str]]:

@@ -200,10 +200,7 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
 
 def cells_worth_it(step: GpuStep, recommendation: Recommendation) -> list[StepCell]:
     """Return the cells that further GPUs may be used with; empty if there is no gain."""
-    # Without a cell to use there is no gain.
-    has_none = any(count.why_none for count in recommendation.gpu_counts if count.gpus == step.gpus)
-    is_gain = step.worth in (WORTH, COSTLY) and not has_none
-    cells = [cell for cell in step.cells if is_gain or cell is step.if_held]
+    cells = [cell for cell in step.cells if cell.worth in (WORTH, COSTLY)]
     if len(recommendation.gpu_steps) > 1:
         # One cell for each number of GPUs: the choice, else the one that surely keeps its accuracy.
         return [cell for cell in cells if cell.cell_id == recommendation.cell_id] or cells[-1:]

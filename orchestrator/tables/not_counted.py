@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
 from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.eligibility import without_result
-from orchestrator.decision.recommendation import NO_OBJECTIVE, Cell
+from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.tables.candidates import by_rate
 from orchestrator.tables.sentences import filled
 from orchestrator.tables.sweep_end import SweepEnd
@@ -23,6 +24,9 @@ from sweeps.status import Status
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 
 _SIZE = ("gpus", "device_batch_size")
+
+_CLEAR_ROOM = 0.8
+"""A cell that takes less than this part of its GPU's memory is not about to run out of it."""
 
 
 def not_counted(end: SweepEnd) -> str:
@@ -45,8 +49,7 @@ def not_counted(end: SweepEnd) -> str:
         "fault": faults.iloc[0] if faults.nunique() == 1 else None,
         "has_answer": recommendation.chosen is not None,
         "choice": recommendation.chosen.name if recommendation.chosen else "",
-        "has_size_of_oom": recommendation.chosen is not None and _has_size_of_oom(recommendation.chosen, out_of_memory),
-        **_memory(cells[cells["cell_id"] == recommendation.cell_id]),
+        **_memory(cells[cells["cell_id"] == recommendation.cell_id], out_of_memory),
         "touched": [
             {"name": by_rate([cell]), "timed": cell.n_timed, "n": int(n_seeds[cell.cell_id])}
             for cell in cells_of_answer
@@ -64,16 +67,16 @@ def _places_of_oom(out_of_memory: pd.DataFrame) -> str:
     return ", ".join(places[:2]) + (f" and {len(places) - 2} more" if len(places) > 2 else "")
 
 
-def _has_size_of_oom(cell: Cell, out_of_memory: pd.DataFrame) -> bool:
-    """Return whether a cell with the same GPUs and batch ran out of memory: this one may be close to it."""
-    size = [cell.values[column] for column in _SIZE]
-    return bool((out_of_memory[list(_SIZE)] == size).all(axis=1).any())
+def _memory(chosen: pd.DataFrame, out_of_memory: pd.DataFrame) -> dict[str, Any]:
+    """Return the peak memory of the chosen cell's fullest GPU and that GPU's memory, NaN if unknown; `lacks_memory`.
 
-
-def _memory(chosen: pd.DataFrame) -> dict[str, float]:
-    """Return the peak memory of the chosen cell's fullest GPU and the memory of that GPU; NaN if unknown."""
+    It lacks memory if a cell with the same GPUs and batch ran out of it, and the GPU has no clear room.
+    """
     gpu = gpu_named(str(chosen["device"].max()))
-    return {"peak_gb": float(chosen["peak_memory_gb"].max()), "whole_gb": gpu.memory_gb if gpu else math.nan}
+    peak_gb, whole_gb = float(chosen["peak_memory_gb"].max()), gpu.memory_gb if gpu else math.nan
+    is_alike = not chosen.merge(out_of_memory, on=list(_SIZE)).empty
+    lacks_memory = is_alike and not peak_gb < _CLEAR_ROOM * whole_gb
+    return {"lacks_memory": lacks_memory, "peak_gb": peak_gb, "whole_gb": whole_gb}
 
 
 def _has_objective(end: SweepEnd) -> bool:

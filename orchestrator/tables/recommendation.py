@@ -35,7 +35,7 @@ from orchestrator.tables.candidates import (
     equal_rivals,
     without_rate,
 )
-from orchestrator.tables.sentences import UNBOUNDED, filled, sentence, template
+from orchestrator.tables.sentences import UNBOUNDED, filled, listed, probability, sentence, template
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.numbers import counted, suited
 from sweeps.gpus import cost_of
@@ -52,6 +52,12 @@ RUNNER_UP = "Runner-up"
 
 TIE_LABEL = "Tied"
 """The same in a tie, followed by the other cells that tie."""
+
+_LONGEST_NAMES = 50
+"""The most characters of the cells between which a command decides; of longer ones only the number is told."""
+
+_MOST_TIED = 4
+"""The most tied cells in a sentence, those that differ in the rate alone counting as one."""
 
 Labelled = Sequence[tuple[str, str]]
 """Facts as (label, text)."""
@@ -90,7 +96,7 @@ class RecommendationText:
 
 
 def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> str:
-    """Return what the command that settles the verdict takes: `+4 seeds, 26 timings again: 60 s, 0.15 EUR`."""
+    """Return what the command that settles the verdict takes, and what for: `60 s, 0.15 EUR, to decide between …`."""
     sizes = ["wall_s", "gpus_held"]
     # Disturbed timings and stragglers are repeated by mode=settle, too.
     is_faulty = trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value])
@@ -104,8 +110,6 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
         # Trials that do not need all GPUs run side by side.
         took_s = max(added["wall_s"].max(), gpu_s / trials["gpus_held"].max())
     took = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
-    seeds, timings = counted(len(wanted), "seed", "seeds"), counted(len(again), "timing", "timings")
-    what = ", ".join([f"+{seeds}"] * bool(wanted) + [f"{timings} again"] * (len(again) > 0))
     parts = [took if took_s < 90 * 60 else f"{took_s / 3600:.1f} h"]
     report = recommendation.terms.report
     if not recommendation.on_cpu and report.price_per_gpu_hour is None:
@@ -113,7 +117,23 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
     elif not recommendation.on_cpu:
         cost = cost_of(hours, report.price_per_gpu_hour)
         parts.append(suited(report.unit_of_cost, cost).text(cost))
-    return f"{what}: {', '.join(parts)}"
+    return f"{', '.join(parts)}, {_settled(recommendation, timings=len(again))}"
+
+
+def _settled(recommendation: Recommendation, timings: int) -> str:
+    """Return what settling the verdict is for: `to decide between 2×128 sqrt and 2×512 sqrt`."""
+    grows = {more.cell_id for more in recommendation.more_seeds}
+    called = [cell for cell_id in calls(recommendation) if (cell := recommendation.cell(cell_id))]
+    # Of a pair, the later one may replace the one to run today, which is the question.
+    rivals = [cell for cell in recommendation.rivals if cell.cell_id in grows and len(called) < 2]
+    names = list(dict.fromkeys(without_rate(cell) for cell in (*called, *rivals)))
+    if not names:
+        return f"for {counted(timings, 'timing', 'timings')} again"
+    if len(names) == 1:
+        return f"to be surer of {names[0]}"
+    # No more than fits beside the rest.
+    is_short = len(names) <= 3 and sum(map(len, names)) <= _LONGEST_NAMES
+    return f"to decide between {listed(names) if is_short else f'{len(names)} cells'}"
 
 
 def in_sentences(recommendation: Recommendation) -> RecommendationText:
@@ -171,6 +191,9 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     if after is None or cell is None or chosen is None:
         return
     rivals = equal_rivals(recommendation)
+    if rivals and recommendation.verdict == TIED:
+        yield TIE_LABEL, _tied(rivals, recommendation)
+        return
     # The table has the accuracy of a cell with a call, such as the one to run today.
     is_told = math.isnan(cell.p_within_margin) or cell.cell_id in calls(recommendation)
     values = {
@@ -178,9 +201,24 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         "name": by_rate([cell]),
         "chosen": without_rate(chosen),
         "holds": "" if is_told else accuracy_holds(cell, recommendation),
-        "others": by_rate([rival for rival in rivals if rival != cell]),
     }
-    yield TIE_LABEL if rivals and recommendation.verdict == TIED else RUNNER_UP, filled("runner_up", values)
+    yield RUNNER_UP, filled("runner_up", values)
+
+
+def _tied(rivals: Sequence[Cell], recommendation: Recommendation) -> str:
+    """Return the cells that tie with the choice: `8×64 none (accuracy holds 82%); 8×64 sqrt, 3 LRs (61–78%)`."""
+    word, parts = f"{recommendation.terms.metric.word} holds ", []
+    names = list(dict.fromkeys(map(without_rate, rivals)))
+    for name in names[:_MOST_TIED]:
+        alike = [cell for cell in rivals if without_rate(cell) == name]
+        parts.append(by_rate(alike) if len(alike) < 3 else f"{name}, {len(alike)} LRs")
+        known = sorted(cell.p_within_margin for cell in alike if not math.isnan(cell.p_within_margin))
+        if known:
+            ends = dict.fromkeys(probability(chance, short=True) for chance in (known[0], known[-1]))
+            parts[-1] += f" ({word}{'–'.join(ends).replace('%–', '–')})"
+            word = ""
+    more = [counted(len(names) - _MOST_TIED, "other", "others")] if len(names) > _MOST_TIED else []
+    return "; ".join([*parts, *more])
 
 
 def _next(recommendation: Recommendation) -> str:

@@ -73,7 +73,7 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     text = in_sentences(end.recommendation)
     table = _table(end.recommendation, width)
     facts = [(rank, _labelled(label, fact, width)) for rank, label, fact in _facts(end, text)]
-    before = [*_wrapped(_heading(end), width, style="dim"), *_headline(text, width)]
+    before = [*_wrapped(_heading(end, width), width, style="dim"), *_headline(text, width)]
     next_step = _next(end, text, width)
     last = _last(text, str(end.folder.page if end.has_page else end.folder.tables))
     room = MOST_LINES - _height([*before, *next_step, last], width)
@@ -103,15 +103,22 @@ def _block(lines: Sequence[Text], *, has_space: bool) -> list[Text]:
     return [Text(), *lines] if lines and has_space else list(lines)
 
 
-def _heading(end: SweepEnd) -> str:
-    """Return the sweep, its training, its devices, its trials and its time; a fact has what of them does not count."""
+def _heading(end: SweepEnd, width: int) -> str:
+    """Return the sweep, its training, its devices and their price, its trials and its time.
+
+    Without room, the sweep is left out, which the command and the report's folder name.
+    """
     trials = counted(len(end.trials), "trial", "trials")
     if (end.trials["status"] == Status.OK.value).all() and is_valid(end.trials["timing_valid"]).all():
         trials += " ok, undisturbed"
     took = "" if end.took_s is None else f", {duration(end.took_s)}"
     devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
-    parts = [end.sweep, end.trained(most=40), " + ".join(devices), f"{trials}{took}"]
-    return " · ".join(filter(None, parts))
+    report = end.recommendation.terms.report
+    has_price = report.price_per_gpu_hour is not None and not end.recommendation.on_cpu
+    price = f" at {report.price_per_gpu_hour:g} {report.currency}/h".replace(" None", "") if has_price else ""
+    training = " · ".join(filter(None, [end.trained(most=40), " + ".join(devices) + price, f"{trials}{took}"]))
+    whole = f"{end.sweep} · {training}"
+    return whole if cell_len(whole) <= width else training
 
 
 def _headline(text: RecommendationText, width: int) -> list[Text]:
@@ -229,7 +236,7 @@ def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     """Return what to do next: if a command settles the verdict, on one line, so that it can be copied."""
     if not end.recommendation.commands:
         return _labelled("Next", text.next, width) if text.next else []
-    settling = f"({cost_of_settling(end.recommendation, end.trials)})"
+    settling = f"({one_line(cost_of_settling(end.recommendation, end.trials), most=2000)})"
     # The command is never cut, so that it can be copied.
     command = one_line(end.recommendation.commands[0], most=2000)
     line = Text.assemble(_label("Next"), command)

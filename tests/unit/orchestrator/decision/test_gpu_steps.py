@@ -4,8 +4,8 @@ import pytest
 
 from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import Contenders
-from orchestrator.decision.gpu_steps import factors_of_speedup
 from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, UNDECIDED, WORTH
+from orchestrator.decision.same_batch import factors_of_speedup
 from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.decision.deciding import AXES, decided, measured, swayed
 from tests.unit.orchestrator.frames import collect
@@ -25,7 +25,7 @@ def test_cost_and_interval_are_those_of_the_best_cells() -> None:
     (step,) = decided(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})).gpu_steps
     assert step.worth == WORTH and step.cell is not None and step.if_held is None
     gain = step.cell.gain
-    assert step.cell.cost == pytest.approx(2 / 1.9, rel=0.01) and not step.cell.is_costly
+    assert step.cell.cost == pytest.approx(2 / 1.9, rel=0.01) and step.cell.worth == WORTH
     assert gain.lo < gain.value < gain.hi and gain.value == pytest.approx(1.9, rel=0.01)
 
 

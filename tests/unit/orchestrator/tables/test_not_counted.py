@@ -26,9 +26,9 @@ DISTURBED = {"foreign_cpu": 0.5}
 SAME_SIZE = [record_of(2, seed, Status.OOM, lr_rule="linear") for seed in range(3)]
 
 
-def with_memory(record: TrialRecord) -> TrialRecord:
+def with_memory(record: TrialRecord, peak_gb: float) -> TrialRecord:
     provenance = {**record.provenance, "device_model": "NVIDIA H200"}
-    return replace(record, metrics=record.metrics | {"peak_memory_gb": 71.2}, provenance=provenance)
+    return replace(record, metrics=record.metrics | {"peak_memory_gb": peak_gb}, provenance=provenance)
 
 
 def another(status: Status = Status.OK, skipped_by: str = "", **metrics: float) -> list[TrialRecord]:
@@ -46,13 +46,14 @@ def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendat
     ("records", "begins", "ends"),
     [
         (CLEAR, "", ""),
-        ([*CLEAR, *another(Status.OOM)], "3 oom (1×128 none);", "none matters"),
-        ([*CLEAR, *SAME_SIZE], "3 oom (2×32 linear);", "watch its memory"),
-        ([*(with_memory(each) for each in CLEAR), *SAME_SIZE], "3 oom (2×32 linear);", "took 71.2 of 140 GB"),
-        ([*CLEAR, *another(**DISTURBED)], "3 disturbed;", "none matters"),
-        ([*CLEAR, *another(Status.FAILED)], "3 failed;", "1 cell without a result may be better"),
-        ([*CLEAR, *another(Status.SKIPPED, "budget")], "3 skipped;", "1 cell without a result may be better"),
-        ([*CLEAR, *another(Status.SKIPPED, "phases")], "3 skipped;", "none matters"),
+        ([*CLEAR, *another(Status.OOM)], "3 oom (1×128 none):", "none matters"),
+        ([*CLEAR, *SAME_SIZE], "3 oom (2×32 linear): matters", "ran out of memory"),
+        ([*(with_memory(each, 131.2) for each in CLEAR), *SAME_SIZE], "3 oom (2×32 linear): matters", "131 of 140 GB"),
+        ([*(with_memory(each, 71.2) for each in CLEAR), *SAME_SIZE], "3 oom (2×32 linear):", "none matters"),
+        ([*CLEAR, *another(**DISTURBED)], "3 disturbed:", "none matters"),
+        ([*CLEAR, *another(Status.FAILED)], "3 failed:", "1 cell without a result may be better"),
+        ([*CLEAR, *another(Status.SKIPPED, "budget")], "3 skipped:", "1 cell without a result may be better"),
+        ([*CLEAR, *another(Status.SKIPPED, "phases")], "3 skipped:", "none matters"),
         ([*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))], "1 disturbed", "2 of 3 timings"),
     ],
 )
@@ -74,7 +75,7 @@ def test_what_does_not_count_says_whether_the_answer_needs_it(
 def test_the_place_of_an_out_of_memory_error_is_told_once(batches: tuple[int, ...], place: str) -> None:
     failed = [record_of(1, seed, Status.OOM, batch=batch) for batch in batches for seed in range(3)]
     end = ended(*decided_with_frames([*CLEAR, *failed]))
-    assert f"{len(failed)} oom ({place});" in not_counted(end) and dict(details_of_not_counted(end)) == {}
+    assert f"{len(failed)} oom ({place}):" in not_counted(end) and dict(details_of_not_counted(end)) == {}
     assert not_counted(ended(*decided_with_frames(failed))) == f"{len(failed)} oom"
 
 
