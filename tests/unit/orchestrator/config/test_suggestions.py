@@ -237,11 +237,17 @@ def composed(*choices: str) -> DictConfig:
     return compose(primary(), list(choices))
 
 
+@functools.cache
+def groups() -> list[str]:
+    with initialised():
+        return list(Groups([]).names)
+
+
 def refusals(choices: list[str], *given: str) -> list[str]:
     """Return why a config does not compose or has wrong values; no trial is made. Only choices are composed with."""
     with initialised():
         overrides = rewritten(given)
-        own = [override for override in overrides if key_of(override) in Groups([]).names]
+        own = [override for override in overrides if key_of(override) in groups()]
         whole = composed(*choices, *own).copy()
         for override in overrides:
             if override not in own:
@@ -251,22 +257,44 @@ def refusals(choices: list[str], *given: str) -> list[str]:
     return [*errors, *axis_value_errors(parsed_axes(config["sweep"]["axes"]))]
 
 
-@pytest.mark.parametrize("target", [target for target, entry in TABLES["keys"].items() if words_of(entry)])
-def test_what_a_name_of_the_table_offers_composes(target: str) -> None:
+def in_few_requests(offers: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Yield the offered overrides in lists of different keys; those of groups, which decide what keys exist, alone."""
+    pending: list[str] = []
+    for overrides in offers:
+        if any(key_of(override) in groups() for override in overrides):
+            yield overrides
+        else:
+            pending += overrides
+    while pending:
+        request = with_each_key_once(pending)
+        yield request
+        pending = [override for override in pending if override not in request]
+
+
+def offered_by(target: str) -> list[str]:
+    """Return the overrides of this key that are offered in place of the first name that the table has for it."""
     key = target.partition("=")[0]
-    chosen = CHOSEN[max((begin for begin in CHOSEN if key.startswith(begin)), key=len, default="data.")]
     name, equals, given = words_of(TABLES["keys"][target])[0].partition("=")
     given = {"n": "3", "TEXT": "H100"}.get(given, given) if equals else SAMPLES.get(key, "3")
     section = key.rpartition(".")[0] if key.startswith(("launch.options", "model.lora", "model.config")) else key
-    # Each of them alone, since some exclude each other.
-    own = [override for override in suggestions(instead_of_key(name, given)) if section in override]
-    assert own and all(refusals(chosen, override) == [] for override in own)
+    return [override for override in suggestions(instead_of_key(name, given)) if section in override]
 
 
-@pytest.mark.parametrize("target", [f"{key}={value}" for key, values in TABLES["values"].items() for value in values])
-def test_values_of_the_table_compose(target: str) -> None:
-    key, _, value = target.partition("=")
-    assert refusals(["sweep=batch_scaling"], *copyable(key, value).replace("'", "").split(" ")) == []
+@pytest.mark.parametrize("begin", CHOSEN)
+def test_what_the_names_of_the_table_offer_composes(begin: str) -> None:
+    offered = []
+    for target in (target for target, entry in TABLES["keys"].items() if words_of(entry)):
+        if max((start for start in CHOSEN if target.startswith(start)), key=len, default="data.") == begin:
+            assert offered_by(target), target
+            offered += [[override] for override in offered_by(target)]
+    assert offered and all(refusals(CHOSEN[begin], *request) == [] for request in in_few_requests(offered))
+
+
+def test_values_of_the_table_compose() -> None:
+    targets = [(key, value) for key, values in TABLES["values"].items() for value in values]
+    offered = [copyable(*target).replace("'", "").split(" ") for target in targets]
+    assert len(offered) > 30
+    assert all(refusals(["sweep=batch_scaling"], *request) == [] for request in in_few_requests(offered))
 
 
 @pytest.mark.parametrize("action", [entry["do"] for entry in TABLES["actions"] if "write " in entry["do"]])
