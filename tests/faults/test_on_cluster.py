@@ -63,7 +63,7 @@ def test_a_trial_moves_before_its_node_is_taken_away(raylets: Any) -> None:  # n
 
     process = raylets.start("retries=0")
     wait_for(lambda: len(raylets.executed()) == 4, process)  # two gangs of two, a node each
-    leaving = raylets.other.node_id
+    leaving = raylets.others[0].node_id
     (struck,) = {trial for trial, _, node, _ in raylets.executed() if node == leaving}
     client = GcsClient(address=raylets.cluster.address)
     reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
@@ -87,7 +87,7 @@ def test_a_trial_moves_before_its_node_is_taken_away(raylets: Any) -> None:  # n
 def test_a_signal_ends_a_driver_without_its_node(raylets: Any, noticed: bool) -> None:  # noqa: F811
     process = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90")
     wait_for(lambda: len(raylets.executed()) == 2, process)
-    raylets.cluster.remove_node(raylets.other, allow_graceful=False)
+    raylets.cluster.remove_node(raylets.others[0], allow_graceful=False)
     wait_for(lambda: not noticed or raylets.journal("retried"), process)
     time.sleep(1.0)
     asked = time.monotonic()

@@ -40,13 +40,6 @@ def test_any_config_key_can_be_an_axis(place):
 
 
 @pytest.mark.slow
-def test_multirun_runs_whole_sweeps(place):
-    status, out, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "sweep.name=one,two", "--multirun")
-    assert status == 0, err
-    assert {path.name for path in (place.folder / "results").iterdir()} == {"one", "two"}
-
-
-@pytest.mark.slow
 def test_multirun_sweeps_have_separate_folders(place):
     folders = "results_dir=results/${hydra:job.num}"
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=1,2", folders, "--multirun")

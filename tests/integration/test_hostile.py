@@ -103,34 +103,25 @@ BREAKING = ("sweep=traced", *SMALL, "trainable.breaks=0", "retries=1")
 KINDS = ("started", "retried", "finished", "ended")
 
 
-@pytest.fixture(scope="module")
-def trial_ids(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return the ids of a sweep's trials, which settings of the report do not change."""
-    place = Place(tmp_path_factory.mktemp("ids"), *BREAKING)
-    assert place.run()[0] == 1
-    return place.finished()
-
-
-@pytest.mark.parametrize(
-    ("setting", "word"),
-    [
-        ("report.metric", "accuracy"),
-        *(("report.currency", word) for word in ("finished", "seed", "trial_id", "status", "ended", "part of an id")),
-    ],
-)
-def test_values_of_the_environment_hide_no_names_and_ids(
-    tmp_path: Path, trial_ids: list[str], setting: str, word: str
-) -> None:
-    word = trial_ids[0][3:9] if word == "part of an id" else word
-    place = Place(tmp_path, *BREAKING, f"{setting}=${{oc.env:WORD}}")
-    assert place.run(WORD=word)[0] == 1
+def test_values_of_the_environment_hide_no_names_and_ids(tmp_path: Path) -> None:
+    """Words of the journal and a part of an id, which settings of the report take from the environment."""
+    first = Place(tmp_path / "first", *BREAKING)
+    assert first.run()[0] == 1
+    trial_ids = first.finished()  # which settings of the report do not change
+    words = ["finished", "seed", "trial_id", "status", "ended", trial_ids[0][3:9]]
+    environment = {f"WORD_{place}": word for place, word in enumerate(words)} | {"METRIC": "accuracy"}
+    currency = " ".join(f"${{oc.env:{name}}}" for name in environment if name != "METRIC")
+    settings = ("report.metric=${oc.env:METRIC}", f"report.currency='{currency}'")
+    place = Place(tmp_path / "second", *BREAKING, *settings)
+    assert place.run(**environment)[0] == 1
     values = {kind: [record["value"] for record in place.journal() if record["kind"] == kind] for kind in KINDS}
     assert {value["trial_id"] for kind in KINDS[:3] for value in values[kind]} == set(trial_ids)
     assert [value["metrics"]["accuracy"] for value in values["finished"] if value["status"] == "ok"] == [0.9] * 3
     tables = values["ended"][0]["tables"]
     assert set(tables) <= {path.name for path in (place.results / "tables").iterdir()} and "trials.csv" in tables
-    status, out, err = place.run("mode=verify", WORD=word)
+    status, out, err = place.run("mode=verify", **environment)
     assert status == 0, out + err
+    assert "<WORD_1 " in (place.results / "journal.jsonl").read_text()  # in the command, `seed` is hidden
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """Test drivers that are interrupted, and the command that continues."""
 
-import random
 import signal
-import time
 
 import pytest
 
@@ -38,22 +36,3 @@ def test_a_sweep_continues_after_a_signal(place, number, status):
     assert done == place.ran()[:2] and "10 planned trials" in out
     assert place.run("sweep=traced", "sweep.axes.seed=[0,1]")[0] == 0
     assert len(place.finished()) == 8 and not set(done) & set(place.ran()[3:])
-
-
-@pytest.mark.slow
-def test_kill_9_loses_and_repeats_no_trial(place):
-    moments = random.Random(7)
-    again = []
-    for _ in range(4):
-        further = len(place.ran()) + moments.randint(1, 3)
-        process = place.start("sweep=traced", "trainable.pause_s=0.05")
-        wait_for(lambda: len(place.ran()) >= further, process)  # noqa: B023
-        time.sleep(0.1 * moments.random())
-        process.kill()
-        process.communicate()
-        finished = place.finished() if (place.results / "journal.jsonl").exists() else []
-        again.append((set(finished), len(place.ran())))
-    assert place.run("sweep=traced", "trainable.pause_s=0.05")[0] == 0
-    assert len(place.finished()) == 12 == len(set(place.finished()))
-    for finished, executions in again:
-        assert not finished & set(place.ran()[executions:])

@@ -61,17 +61,6 @@ def test_ray_of_one_machine_is_out_of_reach_and_leaves_no_files(place: Place, sh
     assert modes == {0o700} and os.listdir(short) == []
 
 
-@pytest.mark.slow
-def test_interrupted_sweep_leaves_no_files_of_ray(place: Place, short: Path) -> None:
-    on_ray = ("sweep=traced", *SMALL, "backend=ray", "cluster.dashboard=false")
-    driver = place.start_afresh(*on_ray, RAY_TMPDIR=str(short), HOLD_AFTER="0")
-    wait_for(lambda: place.ran(), driver)
-    assert len(os.listdir(short)) == 1
-    driver.send_signal(signal.SIGINT)
-    _, err = driver.communicate(timeout=60)
-    assert driver.returncode == 130 and os.listdir(short) == [], err
-
-
 ON_RAY = ("sweep=traced", *SMALL, "backend=ray", "cluster.dashboard=false", "resources.device=cpu")
 
 
