@@ -33,7 +33,7 @@ from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import IS_BEST, Candidates
 from orchestrator.tables.critical_batch import CRITICAL_BATCH
 from orchestrator.tables.not_counted import not_counted
-from orchestrator.tables.recommendation import cost_of_settling, in_sentences
+from orchestrator.tables.recommendation import TIE_LABEL, cost_of_settling, in_sentences
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line
@@ -97,6 +97,7 @@ def rendered(end: SweepEnd, samples: Sequence[curve_plots.TelemetrySamples] = ()
         settling=cost_of_settling(recommendation, end.trials) if recommendation.commands else "",
         candidates=Candidates.of(recommendation),
         tied=Candidates.tied(recommendation),
+        tie_label=TIE_LABEL,
         is_best=IS_BEST,
         tie=f"{numbers.percent(TIE)}%",
         largest_loss=largest(cells, recommendation),
@@ -128,14 +129,12 @@ def key_facts(end: SweepEnd) -> list[tuple[str, str]]:
     others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)
     timed = int(is_valid(trials["timing_valid"]).sum())
     on_cpu = " (gpus counts worker processes)" if is_on_cpu(cells) else ""
-    finished = trials["finished_at"].replace("", None).dropna()
     facts = [
         ("training", end.trained(most=60)),
-        ("device", ", ".join(map(str, cells["device"].dropna().unique())) + on_cpu),
+        ("device", end.devices + on_cpu),
         ("trials", f"{len(trials)}: {ok} ok" + (f", {others}" if others else "")),
         ("cells", f"{len(cells)}, {seeds_in_words(cells)} each"),
         ("timings valid", f"{timed} of {ok}" + (", none disturbed" if timed == ok else "")),
-        ("last trial ended", str(finished.max())[:16].replace("T", " ") + " UTC" if len(finished) else "not known"),
     ]
     return facts if facts[0][1] else facts[1:]
 
@@ -143,7 +142,9 @@ def key_facts(end: SweepEnd) -> list[tuple[str, str]]:
 def provenance(end: SweepEnd) -> list[tuple[str, str]]:
     """Return training, machine, versions and commit as (name, value); differing values are listed."""
     trials, driver, prefix = end.trials, end.driver, "provenance."
-    measured = {"training": end.trained(), "device": _distinct(trials["device_model"])}
+    finished = trials["finished_at"].replace("", None).dropna()
+    ended = str(finished.max())[:16].replace("T", " ") + " UTC" if len(finished) else ""
+    measured = {"training": end.trained(), "last trial ended": ended, "device": _distinct(trials["device_model"])}
     for column in trials.columns:
         if column.startswith(prefix):
             measured[column.removeprefix(prefix).replace("_", " ")] = _distinct(trials[column])

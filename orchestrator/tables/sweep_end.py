@@ -47,6 +47,15 @@ class SweepEnd:
         return str(self.cells["sweep"].iloc[0])
 
     @property
+    def devices(self) -> str:
+        """The models of the devices, and what an hour of one costs: `NVIDIA H200 at 2.5 EUR/h`."""
+        models = " + ".join("CPU" if model == "cpu" else str(model) for model in self.cells["device"].dropna().unique())
+        report = self.recommendation.terms.report
+        if report.price_per_gpu_hour is None or self.recommendation.on_cpu:
+            return models
+        return f"{models} at {report.price_per_gpu_hour:g}{f' {report.currency}' if report.currency else ''}/h"
+
+    @property
     def discussed(self) -> list[str]:
         """The recommended cell and its baseline, which plots of some cells show first."""
         return [cell_id for cell_id in (self.recommendation.cell_id, self.recommendation.baseline_cell_id) if cell_id]

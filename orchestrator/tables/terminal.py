@@ -112,11 +112,7 @@ def _heading(end: SweepEnd, width: int) -> str:
     if (end.trials["status"] == Status.OK.value).all() and is_valid(end.trials["timing_valid"]).all():
         trials += " ok, undisturbed"
     took = "" if end.took_s is None else f", {duration(end.took_s)}"
-    devices = ["CPU" if device == "cpu" else str(device) for device in end.cells["device"].dropna().unique()]
-    report = end.recommendation.terms.report
-    has_price = report.price_per_gpu_hour is not None and not end.recommendation.on_cpu
-    price = f" at {report.price_per_gpu_hour:g} {report.currency}/h".replace(" None", "") if has_price else ""
-    training = " · ".join(filter(None, [end.trained(most=40), " + ".join(devices) + price, f"{trials}{took}"]))
+    training = " · ".join(filter(None, [end.trained(most=40), end.devices, f"{trials}{took}"]))
     whole = f"{end.sweep} · {training}"
     return whole if cell_len(whole) <= width else training
 
