@@ -77,18 +77,19 @@ def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[M
             for joint in _repeated(list(zip(*(axes[axis] for axis in lengths), strict=True))):
                 text = ", ".join(f"{axis}={value!r}" for axis, value in zip(lengths, joint, strict=True))
                 yield f"sweep.zip has {text} more than once"
-    unmatched = {
-        index: (axis, value)
+    unmatched = [
+        (index, axis, value)
         for index, entry in enumerate(exclude)
         for axis, given in entry.items()
         for value in _as_list(given)
         if axis in axes and value not in axes[axis]
-    }
+    ]
     if unmatched:
-        kept = [entry for index, entry in enumerate(exclude) if index not in unmatched]
+        left_out = {index for index, _, _ in unmatched}
+        kept = [entry for index, entry in enumerate(exclude) if index not in left_out]
         texts = (", ".join(f"{axis}: {_as_text(value)}" for axis, value in entry.items()) for entry in kept)
         instead = "'sweep.exclude=[" + ", ".join(f"{{{text}}}" for text in texts) + "]'"
-        for axis, value in unmatched.values():
+        for _, axis, value in unmatched:
             problem = f"sweep.exclude has {axis}={value!r}, which is not a value of the axis: {list(axes[axis])}"
             yield f"{problem}; {instead} leaves the entry out"
 

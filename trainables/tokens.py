@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import pkgutil
+import re
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -67,9 +68,14 @@ class Corpus(Lengths):
         return 1 + max(int(tokens.max()) for tokens in files if len(tokens))
 
 
+_OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])", re.IGNORECASE)
+_OF_VALIDATION = re.compile(r"(?<![a-z])(e?val|valid(ation)?)(?![a-z])", re.IGNORECASE)
+"""Whole words: `latest_train` is no test, and `retrieval-train` no validation."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TokenFiles(Lengths):
-    """A .bin file, or a folder with files whose names contain `train`, and perhaps `val` and `test`.
+    """A .bin file, or a folder with files whose names contain `train`, and perhaps the words `val` and `test`.
 
     Tokens are plain uint16 as nanoGPT writes them, `dtype`, or what the header of llm.c says.
     """
@@ -95,8 +101,8 @@ class TokenFiles(Lengths):
             return [[path], [], []]
         files = sorted(path.glob("*.bin"))
         # Names may match twice, such as val_test.bin: the most special kind wins, and training never sees it.
-        test = [file for file in files if "test" in file.stem]
-        validation = [file for file in files if "val" in file.stem and file not in test]
+        test = [file for file in files if _OF_TEST.search(file.stem)]
+        validation = [file for file in files if _OF_VALIDATION.search(file.stem) and file not in test]
         train = [file for file in files if "train" in file.stem and file not in (*test, *validation)]
         if not train:
             raise TokenError(

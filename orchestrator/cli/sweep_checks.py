@@ -285,8 +285,8 @@ def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iter
                     yield explained(line)
             except (ImportError, AttributeError, ValueError) as error:
                 yield f"trainable.{key}={name!r}: {error}"
-            except TypeError as error:  # most checks calculate with values of the config
-                yield f"trainable.{key}={name!r}: a value has the wrong type: {error}"
+            except (TypeError, ArithmeticError) as error:  # most checks calculate with values of the config
+                yield f"trainable.{key}={name!r}: a value does not fit: {error}"
 
 
 def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:

@@ -54,7 +54,8 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
     is_collapsed = np.zeros(values.shape, dtype=bool)
     if not several.any():
         return is_collapsed
-    drops = _below(values[several])
+    judged = np.ix_(several, known[several].any(axis=0))
+    drops = _below(values[judged])
     if len(drops) >= _FEWEST_CELLS:
         # The first quartile, because a third of the seeds of most cells may collapse.
         drops = _below(-(drops - np.nanquantile(drops, 0.25, axis=0)))
@@ -62,7 +63,7 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
     freedom = _DOF_SHARE * (count - several.sum())
     scale = np.sqrt((freedom * _scales(drops) ** 2 + _PRIOR_DOF * margin**2) / (freedom + _PRIOR_DOF))
     limit = np.maximum(margins.FAR_BEHIND * margin, stdtrit(freedom + _PRIOR_DOF, 1 - _FALSE_ALARMS / count) * scale)
-    is_collapsed[several] = np.nan_to_num(drops) > limit[:, None]
+    is_collapsed[judged] = np.nan_to_num(drops) > limit[:, None]
     return is_collapsed
 
 

@@ -42,10 +42,10 @@ class Usage:
 
     @children.setter
     def children(self, workers: Sequence[int]) -> None:
-        self._children = workers
         for child in workers:
             if child not in self._before_s:
                 self._before_s[child] = self._of_worker(child)[0] if child in self._older else 0.0
+        self._children = workers  # last: another thread reads the times of all children
 
     def read(self) -> Mapping[str, float]:
         """Return `cpu_s`, CPU seconds of all threads and workers, never decreasing, and `rss_gb`, resident memory.

@@ -102,7 +102,7 @@ def tracker_errors(section: Mapping[str, Any]) -> Iterator[str]:
 
 def tracker_remarks(section: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for every tracker that is not enabled and has settings which are null by default."""
-    for name in set(KINDS) - set(_enabled(section)):
+    for name in (name for name in KINDS if name not in _enabled(section)):
         given = [key for key, value in section.get(name, {}).items() if value is not None and key not in _WITH_VALUES]
         yield from (f"tracker.{name}.{key} has no effect: tracker.{name}.enabled=false" for key in given)
 

@@ -76,8 +76,8 @@ def logs_in(folder: Path) -> list[Path]:
 
 def rows_of(log: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a log, in the order of its epochs or steps; none if a CSV file has neither."""
-    # A file that was found may be damaged, or of another kind.
-    with suppress(csv.Error, struct.error, ValueError, TypeError, OverflowError, MemoryError):
+    # A file that was found may be unreadable, damaged, or of another kind.
+    with suppress(OSError, csv.Error, struct.error, ValueError, TypeError, OverflowError, MemoryError):
         if log.name.startswith(_EVENTS):
             yield from _rows_of_events(log.read_bytes())
             return

@@ -112,7 +112,8 @@ class CommandMetrics(OutputReader):
         if len(epochs_s) > 1:  # a single epoch includes start-up
             derived["window_s"] = sum(epochs_s[1:])
         if self.samples_per_epoch:
-            derived["samples_per_s"] = self.samples_per_epoch / figures["epoch_s"]
+            if figures["epoch_s"] > 0:  # a line may have whole seconds
+                derived["samples_per_s"] = self.samples_per_epoch / figures["epoch_s"]
             derived["samples"] = self.samples_per_epoch * len(epochs_s)
         return derived
 

@@ -159,10 +159,8 @@ class CpuTimes:
         self._total, self._looked_s = 0.0, now_s
         for process in descendants(pid):
             with suppress(psutil.Error):
-                times = process.cpu_times()
-                seconds[process.pid] = sum(times[:2])
-                if process.pid not in self._names:
-                    self._names[process.pid] = process.name()
+                times, name = process.cpu_times(), self._names.get(process.pid) or process.name()
+                seconds[process.pid], self._names[process.pid] = sum(times[:2]), name
                 self._total += sum(times[:4])  # with those of its children that have ended
         self._looks.setdefault("earliest", (now_s, seconds))
         # Once the command has reported, what follows its last report is no training.

@@ -139,13 +139,20 @@ class _Run(CommandListener):
         command_exit = process.run(self._command, self, cpu)
         self._read_adapter(now=True)
         self._read_file(ended=True)
-        whole = self._file.rows(self._metrics) if self._file else ()
+        whole: list[dict[str, Any]] = []
+        unreadable: ValueError | None = None
+        try:
+            whole = list(self._file.rows(self._metrics)) if self._file else []
+        except ValueError as error:  # a command that fails or stops need not have written its file
+            unreadable = error
         for row in [*whole, *self._metrics.last_row()]:
             self._nodes.report(row)
         remarks = list(command_exit.remarks)
         self._has_stopped = command_exit.status is None
         if command_exit.status is not None:
             self._failure.check(command_exit.status, self._settings.ok_exit_codes)
+            if unreadable:
+                raise unreadable
             if self._adapter.is_absent(cpu.names()):
                 remarks.append(
                     "a Python of the command does not load the hook, so that its steps are not counted: a wrapper sets"

@@ -137,9 +137,10 @@ class Growth:
         """Read the config's `schedule` section; no growth for another schedule. Raises ValueError."""
         if schedule["name"] != NAME:
             return Growth()
-        factor = 1 / schedule.get("gamma", 0.1)
+        gamma = schedule.get("gamma", 0.1)
+        factor = 1 / gamma if gamma > 0 else 0.0
         # A batch is a whole number of samples, and 1/0.1 is not exactly 10.
-        if factor < 2 or abs(factor - round(factor)) > 1e-9 * factor:
+        if not 2 <= factor < math.inf or abs(factor - round(factor)) > 1e-9 * factor:
             raise ValueError(
                 f"schedule.gamma={schedule['gamma']} multiplies no batch by a whole number, as 0.1 or 0.5 do"
             )

@@ -170,6 +170,8 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     if measures_accuracy and is_number(target) and not 0 < target <= 1:
         yield f"report.target={target:g} is not a share of 1, such as 0.9, as val_accuracy is"
     yield from _layout_errors(config)
+    if model.get("lora") and (config.get("optimizer") or {}).get("name") == "muon":
+        yield "optimizer=muon needs parameters beside the blocks' matrices, and adapters have none: optimizer=adamw"
     unfit = [*_name_errors(config), *_label_errors(model, data)]
     yield from unfit or _own_code_errors(config)
     yield from shape_errors(config)

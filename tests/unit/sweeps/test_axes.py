@@ -45,6 +45,11 @@ def test_an_entry_without_a_value_is_left_out_by_the_named_line():
     axes, kept = {"gpus": [2], "fsdp_size": [None, 2]}, {"gpus": 2, "fsdp_size": None}
     [error] = axes_errors(axes, [], [{"gpus": 1}, kept])
     assert "'sweep.exclude=[{gpus: 2, fsdp_size: null}]'" in error
+    both = list(axes_errors(axes, [], [{"gpus": [1, 4], "fsdp_size": 3}, kept]))
+    assert [line.partition(",")[0] for line in both] == [
+        f"sweep.exclude has {value}" for value in ("gpus=1", "gpus=4", "fsdp_size=3")
+    ]
+    assert all("'sweep.exclude=[{gpus: 2, fsdp_size: null}]'" in line for line in both)
 
 
 def test_all_errors_are_reported(golden):

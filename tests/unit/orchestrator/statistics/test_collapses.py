@@ -19,6 +19,13 @@ def test_seeds_far_below_the_others_are_found() -> None:
     assert (collapsed(values, 0.01) == expected).all()
 
 
+def test_a_seed_that_only_cells_of_one_seed_have_judges_nothing() -> None:
+    values = np.full((7, 3), NAN)
+    values[:6, :2] = 0.9 - np.linspace(0, 0.002, 12).reshape(6, 2)
+    values[2, 1], values[6, 2] = 0.1, 0.5
+    assert np.argwhere(collapsed(values, 0.01)).tolist() == [[2, 1]]
+
+
 def test_drops_that_seeds_usually_show_are_no_collapse() -> None:
     noisy = np.array([[0.5, 0.8, 0.7], [0.9, 0.6, 0.7], [0.6, 0.9, 0.8]])
     assert not collapsed(noisy, 0.01).any()

@@ -70,6 +70,14 @@ ABSENT = object()
             id="a row for each epoch",
         ),
         pytest.param(
+            ["epoch 0", "epoch 0.0"],
+            {"epoch_s": "epoch (.+)"},
+            {"samples_per_epoch": 100},
+            [{"epoch": 1, "epoch_s": 0.0}, {"epoch": 2, "epoch_s": 0.0}],
+            {"epoch_s": 0.0, "samples": 200, "samples_per_s": ABSENT},
+            id="epochs of less than a second, in whole seconds",
+        ),
+        pytest.param(
             ["epoch 3.0"],
             {"epoch_s": "epoch (.+)"},
             {},

@@ -211,9 +211,12 @@ def test_a_missing_metrics_file_is_an_error(tmp_path: Path) -> None:
         ("print('loss: nan\\n' * 2)", DivergedError, "loss of nan"),
     ],
 )
-def test_a_failure_raises_its_cause(tmp_path: Path, code: str, error: type[Exception], match: str) -> None:
+@pytest.mark.parametrize("metrics_file", [None, "never.jsonl", "never.json"])
+def test_a_failure_raises_its_cause(
+    tmp_path: Path, code: str, error: type[Exception], match: str, metrics_file: str | None
+) -> None:
     with pytest.raises(error, match=match):
-        run(tmp_path, [*PYTHON, "-c", code], metrics={"loss": "loss: (.+)"})
+        run(tmp_path, [*PYTHON, "-c", code], metrics={"loss": "loss: (.+)"}, metrics_file=metrics_file)
     assert (tmp_path / "trial/stderr.log").exists()
 
 

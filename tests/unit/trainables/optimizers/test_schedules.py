@@ -234,6 +234,8 @@ def test_passes_or_shares_are_the_same_update(pair: Processes) -> None:
     ("sections", "note"),
     [
         ({"schedule": SCHEDULE | {"gamma": 0.3}}, "schedule.gamma=0.3"),
+        ({"schedule": SCHEDULE | {"gamma": 0}}, "schedule.gamma=0"),
+        ({"schedule": SCHEDULE | {"gamma": 1e-320}}, "schedule.gamma=1e-320"),
         ({"schedule": SCHEDULE | {"through": "time"}}, "schedule.through='time'"),
         ({"schedule": SCHEDULE}, "schedule.most"),
         ({"schedule": SCHEDULE | {"most": 700}}, "budget.epochs or budget.samples"),

@@ -51,6 +51,7 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"model": {"name": "resnet20"}}, ["model 'resnet20'"]),
         ({"optimizer": {"name": "sdg", "lr": 0.1}, "data": {}}, ["data.name", "optimizer 'sdg'"]),
         ({"model": {"name": "mypackage.models:build"}}, []),
+        ({"model": {"name": "mine:build", "lora": {"r": 1}}, "optimizer": {"name": "muon"}}, ["optimizer=muon"]),
         ({"model": {"name": "mlp"}, "data": {"name": "synthetic", "dense": True}}, ["model 'mlp'"]),
         ({"model": {"name": "mine:unet"}, "data": {"name": "synthetic", "dense": True}}, []),
         ({"model": {"name": "mlp"}, "data": {"name": "mypackage.data:Mine"}}, []),
