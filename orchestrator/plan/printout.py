@@ -1,4 +1,4 @@
-"""The printouts of `mode=plan`, one row per trial or cell, and of `mode=forecast`, one row per cell; both with totals."""
+"""The printouts of `mode=plan`, a row per trial or cell, and of `mode=forecast`, a row per cell; both with totals."""
 
 from __future__ import annotations
 
