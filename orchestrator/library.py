@@ -360,6 +360,7 @@ def _configured(
     """
     from orchestrator.cli.sweep_checks import checked, composed
     from orchestrator.config.compose import initialised
+    from orchestrator.config.habits import filled
     from orchestrator.config.overrides import rewritten, with_search_path
 
     if not isinstance(config, Mapping | str | None):
@@ -370,7 +371,11 @@ def _configured(
     folder = str(Path(config_dir).absolute()) if config_dir is not None else None
     # A notebook may use Hydra itself: its global state must be as before.
     with initialised():
-        yield checked(composed(with_search_path(rewritten([*texts, *given, *overrides]), folder), sections))
+        try:
+            sweep = checked(composed(with_search_path(rewritten([*texts, *given, *overrides]), folder), sections))
+        except ConfigError as error:
+            raise ConfigError(filled(error.errors, [*texts, *given, *overrides])) from None
+        yield sweep
 
 
 __all__ = ["ConfigError", "SweepResults", "load_results", "plan_sweep", "run_sweep"]

@@ -18,7 +18,8 @@ _FORMS = "none, failed, all, or trials by the start of an id or by axes: [3fa2],
 
 _ID = re.compile(r"[0-9a-f]+")
 
-_LABEL = re.compile(r"(\d+)[x×](\d+)(?: (\w+))?")  # the beginning of a cell's label: `2×32 sqrt`
+_LABEL = re.compile(r"(?P<gpus>\d+)[x×](?P<device_batch_size>\d+)(?:[ -](?P<lr_rule>\w+))?")
+"""The beginning of a cell's label: `2×32 sqrt`."""
 
 _MOST_SHOWN = 4  # ids that a message lists
 
@@ -56,11 +57,15 @@ def form_errors(given: Any) -> Iterator[str]:
             yield f"rerun: {entry} must stand alone, not in a list: rerun={entry}"
         elif not _may_name(entry):
             close = nearest(entry, WORDS) if isinstance(entry, str) else ""
-            label = _LABEL.match(str(entry))
-            rule = f", lr_rule: {label[3]}" if label and label[3] else ""
-            axes = f"gpus: {label[1]}, device_batch_size: {label[2]}{rule}" if label else ""
+            axes = ", ".join(f"{axis}: {value}" for axis, value in label_axes(str(entry)).items())
             write = f": write 'rerun={{{axes}}}'" if axes else close
             yield f"rerun must be {_FORMS}; not {entry!r}{write}"
+
+
+def label_axes(text: str) -> dict[str, str]:
+    """Return the values of the axes in a cell's label, `2×32 sqrt`; empty if it is none."""
+    label = _LABEL.match(text)
+    return {axis: value for axis, value in label.groupdict().items() if value} if label else {}
 
 
 def rerun_errors(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:

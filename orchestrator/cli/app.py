@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import continued, with_recorded
 from orchestrator.config.compose import WRONG, Composition, initialised
-from orchestrator.config.habits import copyable
+from orchestrator.config.habits import copyable, filled
 from orchestrator.config.hydra_private import (
     error_line,
     flag_names,
@@ -50,26 +50,32 @@ if TYPE_CHECKING:
     from orchestrator.store.results import Results
 
 WRONG_REQUEST = 2  # the exit status of a refused request; nothing was started
+_STOPS = ("stop", "cancel", "kill", "scancel", "abort")  # words that ask to end a sweep
 _OF_TRIALS = ("logs", "log", "show", "trace", "describe", "inspect", "tail")  # words that ask for single trials
 MANY = 10  # above this many sweeps a message announces the check, which takes some tenths of a second for each
 
 
 def main(arguments: Sequence[str]) -> int:
     """Carry out the command line (without the program's name) and return the exit status."""
-    if "--version" in arguments:  # Hydra's own answer is Hydra's version
+    # The words after `--` are those of the user's command: a `--resume` among them is not ours.
+    own = list(itertools.takewhile("--".__ne__, arguments))
+    if "--version" in own:  # Hydra's own answer is Hydra's version
         from orchestrator.run.provenance import versions  # imported here so that --help stays quick
 
         print(versions())
         return 0
     try:
-        # The words after `--` are those of the user's command: a `--resume` among them is not ours.
-        own = list(itertools.takewhile("--".__ne__, arguments))
         if commands := list(continued(own)):
             raise ConfigError(commands)
         if any(argument.removeprefix("mode=") in _OF_TRIALS for argument in own):
             from orchestrator.cli.status import logs_of  # imported here so that --help stays quick
 
             if lines := list(logs_of(own)):
+                raise ConfigError(lines)
+        if any(argument.removeprefix("mode=") in _STOPS for argument in own):
+            from orchestrator.cli.status import stops_of
+
+            if lines := list(stops_of(own)):
                 raise ConfigError(lines)
         arguments, options = without_dashes(with_command(arguments))
         if options:
@@ -87,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
             print(printable(note), file=sys.stderr)
             return _answer(completed.own, completed.results)
     except ConfigError as error:
-        return _wrong(error)
+        return _wrong(ConfigError(filled(error.errors, arguments)))
 
 
 def _answer(arguments: Sequence[str], results: Results | None) -> int:
@@ -104,6 +110,9 @@ def _answer(arguments: Sequence[str], results: Results | None) -> int:
         # Each sweep is checked again before it starts: code and data may have changed by then.
         if _is_known(overrides):
             check_sweeps(overrides)
+            modes = [override.partition("=")[2] for override in overrides if key_of(override) == "mode"]
+            if modes and modes[-1] in MODES and modes[-1] not in RUNNING:  # Hydra would make a folder for each
+                return max(_run(sweep, None) for sweep in _expanded(overrides))
         with _Jobs() as jobs:
             run_jobs(primary(), overrides, jobs)
         return jobs.status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -176,7 +177,8 @@ def write_project(config: Mapping[str, Any]) -> int:
 
     section = config["init"]
     errors = list(value_errors(config, ["init.kind", "init.dir"]))
-    target = Path("" if section["dir"] is None else str(section["dir"])).expanduser()  # Hydra reads 5 as a number
+    place = "" if section["dir"] is None else str(section["dir"])  # Hydra reads 5 as a number
+    target = Path(os.path.expanduser(place))
     if section["dir"] in (None, ""):
         errors.append("init.dir is not set: mode=init init.dir=my-sweep")
     elif target.exists() and not target.is_dir():
@@ -216,7 +218,7 @@ def _list(composition: Composition) -> int:
     from orchestrator.store.cloud import is_uri
 
     config = composition.config
-    folder = Path(str(config["results_dir"])).expanduser()
+    folder = Path(os.path.expanduser(str(config["results_dir"])))
     if is_uri(str(config["results_dir"])):
         raise ConfigError([f"mode=list reads folders, not {config['results_dir']}"])
     rows, configs = sweeps_in(folder), composition.groups.options("sweep")

@@ -75,11 +75,12 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     given = {key: value for key, equals, value in (argument.partition("=") for argument in arguments) if equals}
     chooses_config = "sweep" in given or any(argument.startswith(_OWN_CONFIG[2:]) for argument in arguments)
     place = given.get("results_dir", "results").strip("'\"")
+    words = [argument for argument in arguments if "=" not in argument and argument[:1] not in ("-", "~", "+")]
+    if words and (given.get("mode") == "compare" or (given.get("mode") in READING and not chooses_config)):
+        raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {_folders_meant(given['mode'], words)}"])
     # A mode that runs code takes nothing from a folder that may be a stranger's.
     if given.get("mode") not in READING or chooses_config or "://" in place:
         return Completed(own=arguments)
-    if words := [argument for argument in arguments if "=" not in argument and argument[0] not in "-~+"]:
-        raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {_folders_meant(given['mode'], words)}"])
     folder = _folder_of_sweep(place, given)
     if folder is None:  # reported where the results are read
         return Completed(own=arguments)
@@ -104,7 +105,7 @@ def _folders_meant(mode: str, words: Sequence[str]) -> str:
 
 def _folder_of_sweep(place: str, given: Mapping[str, str]) -> Path | None:
     """Return the folder of the one sweep in a place; None if the sweep that the user names has no results there."""
-    folder = Path(place).expanduser()
+    folder = Path(os.path.expanduser(place))
     if "sweep.name" in given:
         folder /= given["sweep.name"].strip("'\"")
     sweeps = results_below(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections import Counter
@@ -50,17 +51,34 @@ def _failure(folder: ResultsFolder, end: TrialRecord) -> dict[str, str]:
 
 def logs_of(arguments: Sequence[str]) -> Iterator[str]:
     """Yield a line for each trial whose id the arguments have, with its log; without an id, for those that failed."""
-    given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+    given = _given(arguments)
     words = [value or key for key, value in given.items() if key in ("trial", "trial_id", "id") or not value]
     ids = [word for word in words if re.fullmatch(r"[0-9a-f]{4,64}", word)]
-    place = Path(given.get("results_dir", "results").strip("'\"")).expanduser() / given.get("sweep.name", "")
-    for root in [*map(Path, results_below(place)), place]:
-        folder = ResultsFolder(root)
+    for folder in _folders(given):
         for end in history_in(folder, may_be_new=True).ends.values():
             if end.trial_id.startswith(tuple(ids)) if ids else end.status == Status.FAILED:
                 failure = _failure(folder, end)
                 told = filter(None, (f"{end.trial_id[:SHOWN_DIGITS]} {end.status}", failure["log"], failure["note"]))
                 yield ": ".join(told)
+
+
+def stops_of(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each sweep that runs in the folder that the arguments name, with how to stop it."""
+    for folder in _folders(_given(arguments)):
+        if driver := driver_of(folder):
+            pid = re.search(r"\d+", driver)
+            yield f"{folder.root}: {driver} runs it: press Ctrl-C there, or write kill {pid[0] if pid else 'PID'} there"
+
+
+def _given(arguments: Sequence[str]) -> dict[str, str]:
+    return {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+
+
+def _folders(given: Mapping[str, str]) -> list[ResultsFolder]:
+    """Return the folders of the sweeps in the place that arguments name."""
+    # Unlike pathlib's, this function takes the home of an unknown user.
+    place = Path(os.path.expanduser(given.get("results_dir", "results").strip("'\""))) / given.get("sweep.name", "")
+    return [ResultsFolder(root) for root in (*map(Path, results_below(place)), place)]
 
 
 def state_of(folder: ResultsFolder, history: History, ends: Mapping[str, TrialRecord]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from orchestrator.config.request import READING, RUNNING, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
 from orchestrator.config.trust import UNSET
-from orchestrator.config.wrong_overrides import CompositionError
+from orchestrator.config.wrong_overrides import ALONE, CompositionError
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.cloud import is_uri, uri_errors
@@ -64,7 +64,10 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
                 checked(Composition(error.fitting, sections, error.composed))
             except ConfigError as others:
                 errors += [message for message in others.errors if not error.is_due_to_them(message)]
-        raise ConfigError(errors) from None
+        # A word that says nothing by itself belongs to another error, `mode=delete 3fa2`, unless it ends a list.
+        ends = ("]' is not KEY=VALUE", "}' is not KEY=VALUE")
+        told = [line for line in errors if not line.endswith(ALONE) or line.removesuffix(ALONE).endswith(ends)]
+        raise ConfigError(told or errors) from None
 
 
 def checked(composition: Composition) -> CheckedSweep:

@@ -14,6 +14,7 @@ from orchestrator.config.kinds import FLAG, FLAG_WORDS, KeyKind, Number, OneOf, 
 from orchestrator.config.schema import SCHEMA, may_be_axis, options_with
 from orchestrator.store import files
 from sweeps.errors import UnknownChoice
+from sweeps.rerun import label_axes
 
 _SAY_NOTHING = {"num", "n", "number", "of", "count", "max", "train", "training", "per", "the", "size", "use", "enable"}
 _MOST_SEEDS = 50
@@ -21,7 +22,7 @@ _MOST_OFFERED = 3
 _MOST_LISTED = 8
 _NAMED_BY_VALUES = ("strategy", "report.objective", "launch.target")
 _LIKELY = ("budget.epochs", "sweep.budget.gpu_hours", "sweep.budget.cost")
-BLANK = re.compile(r"…|=[A-Z]{3,}\b|= one of|: METRIC")
+BLANK = re.compile(r"…|=[A-Z]{3,}\b|= one of|: METRIC|\{[\w.]+\|")
 """Where a suggested line has a value still to be filled in."""
 
 _IN_MAPPING = ("launch.options", "model.lora", "model.config")
@@ -34,7 +35,7 @@ class Habits:
     replacements: dict[str, list[Replacement]] = field(default_factory=dict)
     actions: dict[str, str] = field(default_factory=dict)  # what to do where no override does it
     synonyms: dict[str, dict[str, str]] = field(default_factory=dict)  # {key: {word: value}}
-    remarks: dict[str, str] = field(default_factory=dict)  # by the text of a replacement
+    remarks: dict[str, Mapping[str, str]] = field(default_factory=dict)  # by the text of a replacement
 
     @staticmethod
     @functools.cache
@@ -43,9 +44,7 @@ class Habits:
         content = files.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
         values = {f"{key}={value}": entry for key, part in content["values"].items() for value, entry in part.items()}
         entries = {**content["keys"], **values}
-        habits = Habits(
-            remarks={text: entry["remark"] for text, entry in entries.items() if not isinstance(entry, str)}
-        )
+        habits = Habits(remarks={text: entry for text, entry in entries.items() if not isinstance(entry, str)})
         for text, entry in content["keys"].items():
             for word in _words_of(entry):
                 replacements = habits.replacements.setdefault(word, [])
@@ -103,9 +102,10 @@ class Replacement:
 
     @property
     def remark(self) -> str:
-        """The remark on it in brackets; empty if there is none."""
-        remark = Habits.read().remarks.get(self.text)
-        return f" ({remark})" if remark else ""
+        """The override that it needs beside it, and the remark on it in brackets; empty if there is none."""
+        entry = Habits.read().remarks.get(self.text, {})
+        beside = f" {entry['with']}" if "with" in entry else ""
+        return beside + (f" ({entry['remark']})" if "remark" in entry else "")
 
     def exists(self, known: Known) -> bool:
         """Return whether the config has it."""
@@ -165,8 +165,10 @@ def copyable(key: str, value: str) -> str:
     """Return KEY=VALUE as it can be copied into a shell: an axis takes a list, and brackets need quotes."""
     if not key.startswith("sweep.axes."):
         return f"'{key}={value}'" if set(value) & set("[]{}$ ") else f"{key}={value}"
-    if key == "sweep.axes.gpus" and value.lower() in ("auto", "all", "max", "-1", "available"):
+    if key == "sweep.axes.gpus" and value.lower() in ("auto", "all", "max", "-1", "available", "gpu"):
         return "sweep.axes.gpus=auto"
+    if value.startswith("range("):
+        return f"\"{key}='{value}'\""
     return f"'{key}={_in_brackets(key, value)}'"
 
 
@@ -174,6 +176,30 @@ def _in_brackets(key: str, value: str) -> str:
     # `4` of `gpu:4` and `gpu:h100:4`, which Slurm takes.
     count = re.fullmatch(r"gpu:(?:\w+:)?(\d+)", value)
     return f"[{values_in(count[1] if count else value, every=key.endswith('seed')) or '…'}]"
+
+
+_FILLED = re.compile(r"\{([\w.]+(?:\|[\w.]+)+)\}")
+"""A place in a line for what the user has written under a key, or its last part: `{results_dir|results}`."""
+
+
+def filled(lines: Iterable[str], arguments: Iterable[str]) -> list[str]:
+    """Return the lines with the values of these arguments in them; the last word of a place stands for no value."""
+    given: dict[str, str] = {}
+    for argument in arguments:
+        key, equals, value = argument.lstrip("+-").partition("=")
+        if equals and re.fullmatch(r"[\w./+:-]+", value):
+            given |= {key: value, key.rpartition(".")[2].lower().replace("-", "_"): value}
+    for better, words in _BETTER.items():
+        given |= {"better": better} if {*words} & {value.lower() for value in given.values()} else {}
+
+    def value_of(place: re.Match[str]) -> str:
+        *names, default = place[1].split("|")
+        return next((given[name] for name in names if name in given), default)
+
+    return [_FILLED.sub(value_of, line) for line in lines]
+
+
+_BETTER = {"lower": ("min", "minimize", "minimise", "lower"), "higher": ("max", "maximize", "maximise", "higher")}
 
 
 def explained(line: str) -> str:
@@ -210,7 +236,9 @@ def instead_of_key(key: str, value: str, known: Known = ANYTHING) -> str:
     section, _, name = key.rpartition(".")
     name = _plain(re.sub("(?<=[a-z])(?=[A-Z])", "_", name))
     readings = _readings(value)
-    dotted = [word for reading in readings for word in (f"{key}={reading}", key)] if section else []
+    # `cost.gpu_hour` is also known as `cost_gpu_hour`.
+    spellings = (key, key.replace(".", "_")) if section else ()
+    dotted = [word for spelling in spellings for word in (*(f"{spelling}={text}" for text in readings), spelling)]
     if instead := _instead(key, value, dotted, known):
         return instead
     if within := [name for name in known.names if section and name.endswith(f".{key}")]:  # `wandb.project`
@@ -264,6 +292,15 @@ def instead_of_section(section: str, value: str) -> str:
         values = {key: word for key, word in values.items() if key in _LIKELY}
     offered = [f"{key}={word}{Replacement(key).remark}" for key, word in values.items()]
     return f"write {' or '.join(offered)}" if offered else _mode(_plain(value))  # `cluster=slurm`
+
+
+def kept(text: str, axes: Mapping[str, Any]) -> str:
+    """Return the line that keeps one value of some axes: `2x32`, `2×32 sqrt`, `sqrt` or `{gpus: 2}`; else empty."""
+    values = dict(re.findall(r"([\w.]+): *([^,{}]+)", text)) or label_axes(text)
+    lists = {name: list(map(str, given)) for name, given in axes.items() if isinstance(given, list)}
+    values = values or {name: text for name, given in lists.items() if text in given}
+    lines = [copyable(f"sweep.axes.{axis}", value) for axis, value in values.items()]
+    return f"write {' '.join(lines)}" if lines else ""
 
 
 def left_out(text: str, axes: Mapping[str, Any], axis: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -150,6 +151,8 @@ def with_command(arguments: Sequence[str]) -> list[str]:
 
 _AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)
 
+_HOME = re.compile(r"""(?P<key>[\w.+-]+)=(?P<quote>['"]?)(?P<place>~[\w.-]*(/.*)?)(?P=quote)""")
+
 _ID = re.compile(r"""(?<=[=\[,\s])\d[\da-f]*(?=[\],\s]|$)""")
 
 _FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels|launch\.options)(\.|=\s*\{)")
@@ -158,7 +161,9 @@ _FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels|launch\.options)(\.
 def rewritten(arguments: Sequence[str]) -> list[str]:
     """Return the arguments in Hydra's own grammar; setting one of several alternatives sets the others to null."""
     sweep = next((argument.removeprefix("sweep=") for argument in arguments if argument.startswith("sweep=")), "")
-    plain = [_in_grammar(argument, sweep) for argument in arguments]
+    plain = [_in_grammar(_with_home(argument), sweep) for argument in arguments]
+    if not {"-m", "--multirun"} & {*arguments}:  # which would run a sweep for each value of a range
+        plain = [re.sub(r"^(sweep\.axes\.\w+)=(range\(.*\))$", r"\1='\2'", argument) for argument in plain]
     given = {argument.lstrip("+").partition("=")[0] for argument in plain}
     result: list[str] = []
     for argument in plain:
@@ -167,6 +172,16 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
         result += [argument, *(f"{key}=null" for key in nulls)]
         given.update(nulls)
     return result
+
+
+def _with_home(argument: str) -> str:
+    """Return KEY=~/FOLDER with the home that a shell leaves in place. Raises ConfigError if there is no such user."""
+    if not (place := _HOME.fullmatch(argument)):
+        return argument
+    expanded = os.path.expanduser(place["place"])
+    if expanded.startswith("~"):
+        raise ConfigError([f"{argument!r}: there is no user {place['place'].partition('/')[0][1:]!r}"])
+    return f"{place['key']}={literal(expanded)}"
 
 
 def with_alternatives(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,6 +194,9 @@ def _in_grammar(argument: str, sweep: str) -> str:
     # `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, names an axis with dots, which Hydra can say as a dictionary.
     if axis := _AXIS.match(argument):
         key, value = axis["key"], axis["value"]
+        # In a dictionary Hydra takes neither a list without brackets nor a range without quotes.
+        if key not in STANDARD_AXES and "," in value and value[0] not in "[{'\"":
+            value = f"'{value}'" if value.startswith("range(") else value if "(" in value else f"[{value}]"
         return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
     if argument.lstrip("+").startswith("rerun="):
         # The ids in `rerun=[12e4,3fa2]` look like numbers; those in `{axis: value}` are numbers.

@@ -28,6 +28,7 @@ from orchestrator.config.habits import (
     instead_of_choice,
     instead_of_key,
     instead_of_word,
+    kept,
     left_out,
 )
 from orchestrator.config.hydra_private import apply_override, error_line, resolved
@@ -50,10 +51,11 @@ from sweeps.sweep import STANDARD_AXES
 
 _SCRIPTS = (".py", ".sh")
 _FILES_OF_CONFIGS = (".yaml", ".yml")
+_KEEPS = ("only", "select", "filter", "include", "just", "cell", "cells")
 _LEAVES_OUT = ("exclude", "excludes", "except", "without", "skip", "drop", "remove", "leave_out")
 _MOST_LISTED = 8  # keys of a section, or choices of a group
 _LONGEST_QUOTED = 200  # longer values are not repeated in a message
-_ALONE = "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
+ALONE = "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
 _COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
 
 
@@ -70,8 +72,8 @@ class CompositionError(ConfigError):
         # In the order of the command line, whatever the order in which they were tried.
         told = [override for override in overrides if override in self._unfit]
         # Of several words (`describe trial 12ab`) those that say nothing by themselves belong to another one.
-        words = [override for override in told if "=" not in override and not self._unfit[override].endswith(_ALONE)]
-        lines = [self._unfit[word] for word in told if not (words and self._unfit[word].endswith(_ALONE))]
+        words = [override for override in told if "=" not in override and not self._unfit[override].endswith(ALONE)]
+        lines = [self._unfit[word] for word in told if not (words and self._unfit[word].endswith(ALONE))]
         super().__init__(lines or [error_line(error)])
         self.fitting = tuple(override for override in overrides if override not in self._unfit)
         self.composed = self.composed if self._unfit else None
@@ -303,6 +305,8 @@ def _instead_of(key: str, value: str, config: _Composed) -> str:
     own = own if config.fits(shlex.quote(f"+{key}={value}")) else ""
     if (plain := key.lower().replace("-", "_")) in known:
         return f": write {Replacement(plain).override(key, value)}"
+    if name in _KEEPS and (instead := kept(value, config.axes)):
+        return f": {instead}"
     if name in _LEAVES_OUT and (instead := left_out(value, config.axes)):
         return f": {instead}"
     if value.endswith(_FILES_OF_CONFIGS) and section == "":
@@ -327,7 +331,8 @@ def _instead_of(key: str, value: str, config: _Composed) -> str:
     if section in known:
         return f"; {section} has {', '.join(names)}" if len(names) <= _MOST_LISTED else ""
     close = nearest(key, known)
-    return close if close or top in OWN_SECTIONS else f" nor one known to mean it (--help lists all); {_COMMAND}{own}"
+    command = _COMMAND.replace("train.py", value) if value.endswith(_SCRIPTS) else _COMMAND
+    return close if close or top in OWN_SECTIONS else f" nor one known to mean it (--help lists all); {command}{own}"
 
 
 def _alike(key: str, known: Collection[str], groups: Groups) -> list[str]:
@@ -393,7 +398,7 @@ def _word_without_key(word: str, config: _Composed) -> str:
         return f": {instead}"
     if word in keys:
         return f": write {word}=VALUE, as conf/config.yaml describes it"
-    return _ALONE
+    return ALONE
 
 
 def _own_file(file: str) -> str:
@@ -443,7 +448,9 @@ def axis_error(axis: str, values: Any, config: DictConfig, overrides: Sequence[s
     listed = f"[{','.join(map(str, values))}]" if isinstance(values, list) else str(values)
     if axis.endswith("-") and (instead := left_out(listed, composed.axes, axis.removesuffix("-"))):
         return f"axis {axis!r} does not exist: {instead}"
-    instead = instead_of_key(f"sweep.axes.{axis}", listed, composed.known)
     names = [name for name in composed.known.names if not name.startswith("sweep.")]
+    similar = [Replacement(name) for name in names if name.endswith(f".{axis}") and may_be_axis(name)]
+    instead = instead_of_key(f"sweep.axes.{axis}", listed, composed.known)
+    instead = instead or " or ".join(f"write {name.override(f'sweep.axes.{axis}', listed)}" for name in similar[:2])
     hint = f": {instead}" if instead else nearest(axis, [*names, *STANDARD_AXES])
     return f"axis {axis!r} is not a config key or group{hint}"

@@ -240,3 +240,24 @@ def test_own_dashes_of_the_command_are_no_flags(capsys) -> None:
     words = ["python", "train.py", "--multirun", "--help", "-m", "--cfg=job"]
     assert main(["sweep=batch_scaling", "mode=plan", "sweep.axes.seed=[0]", "--", *words]) in (0, 2)
     assert "no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("results_dir=~/x", "results_dir=/home/me/x"),
+        ("results_dir='~/x'", "results_dir=/home/me/x"),
+        ("sweep.axes.seed=range(0,3)", "sweep.axes.seed='range(0,3)'"),
+        ("sweep.axes.optimizer.momentum=0.8,0.9", "++sweep.axes={optimizer.momentum:[0.8,0.9]}"),
+        ("sweep.axes.optimizer.momentum=range(0,3)", "++sweep.axes={optimizer.momentum:'range(0,3)'}"),
+    ],
+)
+def test_what_a_shell_or_hydra_leaves_is_read(typed: str, read: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert rewritten([typed])[0] == read
+
+
+@pytest.mark.parametrize("key", ["results_dir", "data.path", "init.dir", "compare.with", "forecast.prices"])
+def test_a_home_of_nobody_is_an_error_of_any_key(key: str) -> None:
+    with pytest.raises(ConfigError, match="no user 'nobody_here'"):
+        rewritten([f"{key}=~nobody_here/x"])

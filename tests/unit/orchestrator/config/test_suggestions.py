@@ -16,6 +16,7 @@ from orchestrator.config.compose import initialised, parsed_axes
 from orchestrator.config.habits import (
     Habits,
     copyable,
+    filled,
     instead_of_choice,
     instead_of_key,
     instead_of_section,
@@ -300,7 +301,7 @@ def test_values_of_the_table_compose() -> None:
 @pytest.mark.parametrize("action", [entry["do"] for entry in TABLES["actions"] if "write " in entry["do"]])
 def test_what_an_action_offers_composes(action: str) -> None:
     offered = (
-        re.split(r"; | for | with | of | \(or|, and", action.partition("write ")[2])[0]
+        re.split(r"; | for | with | of | \(or|, and", filled([action], [])[0].partition("write ")[2])[0]
         .replace("METRIC", "x")
         .replace("{counts}", "1")
     )
@@ -330,13 +331,13 @@ def test_no_word_has_both_an_override_and_an_action() -> None:
             (word, ["CUDA_VISIBLE_DEVICES=1", "'sweep.axes.gpus=[1]'"])
             for word in ("device=cuda:1", "CUDA_VISIBLE_DEVICES=1")
         ),
-        ("metric.goal=minimize", ["report.metric={name: METRIC"]),
+        ("metric.goal=minimize", ["report.metric={name: METRIC, better: lower}"]),
         ("gpu_memory=40GB", ["mode=forecast"]),
         ("tracker=off", ["by default"]),
     ],
 )
 def test_words_with_two_meanings_have_the_likely_one(word: str, told: list[str]) -> None:
-    assert all(part in instead_of_key(*word.split("=")) for part in told)
+    assert all(part in filled([instead_of_key(*word.split("="))], [word])[0] for part in told)
 
 
 @pytest.mark.parametrize(
@@ -513,3 +514,24 @@ def test_mode_that_does_not_exist_is_told_before_the_missing_sweep(
 )
 def test_what_hydra_says_is_one_short_line(error: Exception) -> None:
     assert len(error_line(error)) < 1100 and "[0]" not in error_line(error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["metric=val_loss", "direction=minimize"], ["{name: val_loss, better: lower}"]),
+        (["max_cost=20"], ["sweep.budget.cost=20 report.price_per_gpu_hour=PRICE"]),
+        (["mode=clean", "results_dir=/x"], ["rm -r /x/batch_scaling"]),
+        (["only=2x32-sqrt"], ["sweep.axes.gpus=[2]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[sqrt]"]),
+        (["cost.gpu_hour=3.5"], ["report.price_per_gpu_hour=3.5"]),
+        (["sweep.axes.momentum=[0.8,0.9]"], ["'sweep.axes.\"optimizer.momentum\"=[0.8,0.9]'"]),
+        (["mode=compare", "a", "b"], ["results_dir=a compare.with=b"]),
+        (["program=mine.py"], ["-- python mine.py"]),
+    ],
+)
+def test_what_the_user_wrote_is_in_the_line_to_type(
+    arguments: list[str], parts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep=batch_scaling", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert all(part in told for part in parts)
