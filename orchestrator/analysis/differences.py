@@ -58,15 +58,8 @@ class Differences:
     @staticmethod
     def of(ok: pd.DataFrame, column: str, cell_ids: pd.Index[Any], others: pd.Series[Any]) -> Differences:
         """Compare ok trials; `others` has the `cell_id` that each cell is compared with."""
-        seeds = ok[["cell_id", "seed", column]]
-        pairs = seeds.assign(other=ok["cell_id"].map(others).astype(ok["cell_id"].dtype)).merge(
-            seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
-        )
-        return Differences(
-            paired=by_seed(cell_ids, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference"),
-            own=Moments.of(by_seed(cell_ids, ok, column)),
-            other=Moments.of(by_seed(others, ok, column)),
-        )
+        own, other = (by_seed(ids, ok, column) for ids in (cell_ids, others))
+        return Differences(paired=own - other, own=Moments.of(own), other=Moments.of(other))
 
     @property
     def same_seeds(self) -> npt.NDArray[np.bool_]:

@@ -199,29 +199,28 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
 
     # Resources and work, and how the work is known.
     groups = ok.groupby("cell_id")
-    cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
     # The least of its seeds: a reader asks whether all of them had enough.
-    cells["epochs"], cells["steps"] = groups["epochs"].min(), groups["steps"].min()
-    cells["gpus_held"] = groups["gpus_held"].mean()
-    cells["work_done"] = groups["work_done"].min()
+    least = ["epochs", "steps", "work_done"]
+    cells[least] = groups[least].min()
+    cells["gpus_held"], cells["peak_memory_gb"] = groups["gpus_held"].mean(), groups["peak_memory_gb"].max()
     for column in OF_SOURCES:
         # A cell's figure is as certain as the least certain of its seeds.
         sources = ok[column].astype(pd.CategoricalDtype(list(SOURCES), ordered=True))
         cells[column] = sources.groupby(ok["cell_id"]).max().reindex(cells.index).astype("object")
 
     # Conditions under which the seeds ran and were timed.
-    cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
     timed = ok[timing_counts(ok)]
     processes = _processes(timed).groupby(timed["cell_id"]).nunique().reindex(cells.index)
     cells["n_processes"] = processes.where(processes > 0).astype("Int64")
-    cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()
-    cells["gpu_temperature_c"] = _numbers(ok, "temperature_c").groupby(ok["cell_id"]).max()
+    reported = ("co_tenants", "temperature_c", "sm_clock_mhz", "noise_scale")
+    numbers = pd.DataFrame({column: _numbers(ok, column) for column in reported}).groupby(ok["cell_id"])
+    cells[["most_co_tenants", "gpu_temperature_c"]] = numbers[["co_tenants", "temperature_c"]].max()
+    cells[["gpu_clock_mhz", "noise_scale_samples"]] = numbers[["sm_clock_mhz", "noise_scale"]].mean()
     on_gpus = timed[timed["device"] != "cpu"]
     step_s, host_s = (_numbers(on_gpus, column) for column in ("step_s", "step_host_s"))
     cells["launch_share"] = launch_share(step_s, host_s, on_gpus["cell_id"])
 
     # Results of the training.
-    cells["noise_scale_samples"] = _numbers(ok, "noise_scale").groupby(ok["cell_id"]).mean()
     # A mean of the seeds that reached the target would be too short.
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
 
