@@ -28,6 +28,15 @@ API = (
 """The modules that a user's own code imports."""
 
 
+_SOURCES = {
+    "../conf/config.yaml": "config",
+    "columns.yaml": "columns",
+    "recommendation.yaml": "recommendation",
+    "../orchestrator/library.py": "api",
+}
+"""Files that documents link to, for readers of a clone, and the reference pages that are made from them."""
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages to the site; mkdocs calls this."""
     from mkdocs.structure.files import File
@@ -38,7 +47,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Leave kept results out of the search index; mkdocs calls this for every page."""
+    """Lead links to the sources of the reference to its pages, and leave kept results out of the search index.
+
+    mkdocs calls this for every page.
+    """
+    for source, name in _SOURCES.items():
+        markdown = re.sub(rf"\]\(((?:\.\./)*){re.escape(source)}\)", rf"](\1reference/{name}.md)", markdown)
     if page.file.src_uri.startswith("results/"):
         page.meta["search"] = {"exclude": True}
     return markdown

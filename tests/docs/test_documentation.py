@@ -202,9 +202,6 @@ def _rows(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
 
-MADE = {f"reference/{page}.md" for page in ("config", "columns", "recommendation", "api")}
-"""By docs/hooks.py, with the site."""
-
 OTHER_PAGES = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "examples/README.md", *RECORDS.rglob("*.md")]
 
 
@@ -212,9 +209,8 @@ OTHER_PAGES = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "examples/REA
 def test_links_and_anchors_exist(page: Path) -> None:
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
         path = (page.parent / target).resolve() if target else page
-        generated = path.is_relative_to(ROOT / "docs") and path.relative_to(ROOT / "docs").as_posix() in MADE
-        assert path.exists() or generated, target
-        assert not anchor or generated or anchor in _anchors(path), f"{target}#{anchor}"
+        assert path.exists(), target  # in a clone, too, where docs/hooks.py makes no pages
+        assert not anchor or anchor in _anchors(path), f"{target}#{anchor}"
 
 
 def _anchors(page: Path) -> set[str]:
