@@ -278,7 +278,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
         terms=terms,
         measure=contenders.measure.name,
         tokens=terms.budget.get("tokens") if cells["global_batch_size"].nunique() > 1 else None,
-        baseline_cell_id=ids.get(baseline),
+        common_baseline_id=ids.get(baseline),
         poor_reference_cell_id=ids.get(contenders.poor_reference),
         headline=headline,
         details=tuple(details),

@@ -175,7 +175,7 @@ class Cell:
     further: Mapping[str, str]
     """The axes that the name lists after GPUs, batch and rule: {axis: value as text}."""
     baseline_cell_id: str | None
-    """The baseline of `speedup` and `efficiency`."""
+    """The cell with fewer GPUs at the same batch, which the summary's `speedup` and `efficiency` are over."""
     axes: Mapping[str, Any]
     """The sweep's axes except the seed: {axis: value}."""
     values: Mapping[str, Any]
@@ -223,8 +223,8 @@ class Recommendation:
     cell_id: str | None = None
     """The chosen cell; None if there is nothing to choose from."""
     name: str = ""
-    baseline_cell_id: str | None = None
-    """The cell that accuracies are compared with."""
+    common_baseline_id: str | None = None
+    """The cell that all others are compared with, in time, cost and accuracy."""
     poor_reference_cell_id: str | None = None
     """The cell at the reference batch, if it is so much worse than another one that it is not the baseline."""
     safe_cell_id: str | None = None
@@ -296,7 +296,7 @@ class Recommendation:
     @property
     def baseline(self) -> Cell | None:
         """The cell that accuracies are compared with."""
-        return self.cell(self.baseline_cell_id)
+        return self.cell(self.common_baseline_id)
 
 
 def not_made(terms: Terms) -> Recommendation:

@@ -179,4 +179,4 @@ def role_of(row: Row, recommendation: Recommendation) -> str:
     """Return `chosen` or `baseline` for a cell that the recommendation names so; empty for others."""
     if row["cell_id"] == recommendation.cell_id:
         return "chosen"
-    return "baseline" if row["cell_id"] == recommendation.baseline_cell_id else ""
+    return "baseline" if row["cell_id"] == recommendation.common_baseline_id else ""

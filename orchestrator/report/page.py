@@ -25,7 +25,7 @@ from orchestrator.decision.choice import TIE
 from orchestrator.report import curve_plots
 from orchestrator.report.cell_plots import cell_plots
 from orchestrator.report.cell_rows import cell_rows, with_times
-from orchestrator.report.page_tables import cell_table, filters, numeric, trial_table
+from orchestrator.report.page_tables import cell_table, filters, trial_table
 from orchestrator.report.plot import Plot, is_on_cpu, script, theme
 from orchestrator.report.speedup_plots import largest
 from orchestrator.store.files import finite, write_whole
@@ -111,7 +111,6 @@ def rendered(end: SweepEnd, samples: Sequence[curve_plots.TelemetrySamples] = ()
         panels=[plot for plot in drawn if plot.name == "speedup" and len({row["panel"] for row in rows}) > 1],
         absent=[plot for plot in plots if not plot.spec],
         most=MOST_CHOICES,
-        numeric=numeric,
         content=Markup(_content(rows, drawn, tables)),
         css=Markup(css),
         js=Markup(js),

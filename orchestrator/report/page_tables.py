@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -34,23 +34,17 @@ from orchestrator.text.rows import (
 MOST_ROWS = 2000
 """The most rows of a table in the page; the files hold all."""
 
-_LEADING = re.compile(r"[≥≤]?-?\d[\d,]*(\.\d+)?(e[-+]\d+)?(?=$|[ %/]|×(?!\d))")
-"""The number at the start of a text: `1.87× [1.71, 2.04]`; the label of a cell, `2×128 linear`, has none."""
-_WORD = re.compile(r"[^\W\d_]+")
-_MOST_WORDS = 4
-"""A text with a number and more words is a sentence: `2 GPUs with a batch of 32 each`, not `18,278 against 15,974`."""
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table: its text in a row, and whether the text begins with a number, by which it is sorted."""
+
+    text: Callable[[Row], str]
+    is_number: bool = True
 
 
-def numeric(frame: pd.DataFrame) -> list[bool]:
-    """Return for each column of texts whether all of them begin with a number and none is a sentence."""
-    return [
-        all(_LEADING.match(value) and len(_WORD.findall(value)) <= _MOST_WORDS for value in map(str, values) if value)
-        for _, values in frame.items()
-    ]
-
-
-Columns = Mapping[str, Callable[[Row], str]]
-"""The columns of a table: titles, and functions of a row that return its text."""
+Columns = Mapping[str, Column]
+"""The columns of a table by their titles."""
 
 
 def cell_table(cells: pd.DataFrame, recommendation: Recommendation) -> dict[str, Any]:
@@ -79,16 +73,15 @@ def _table(
 ) -> dict[str, Any]:
     """Return the table as JSON for the page, without the columns that are empty in every row."""
     differing = varying(cells)
-    texts: dict[str, list[str]] = {}
     rows = frame.head(MOST_ROWS).to_dict("records")
+    name = Column(text=lambda row: label_of(cell_label(row, differing)), is_number=False)
+    table = {"cell": name, **_with_measured(columns, frame, cells, metric, metrics_before)}
     # A note may be as long as a traceback.
-    for title, text in _with_measured(columns, frame, cells, metric, metrics_before).items():
-        texts[title] = [one_line(text(row), 400) for row in rows]
-    known = {title: values for title, values in texts.items() if any(values)}
-    table = pd.DataFrame({"cell": [label_of(cell_label(row, differing)) for row in rows], **known})
+    texts = {title: [one_line(column.text(row), 400) for row in rows] for title, column in table.items()}
+    known = [title for title, values in texts.items() if title == "cell" or any(values)]
     return {
-        "columns": [*zip(table.columns, numeric(table), strict=True)],
-        "rows": table.to_numpy().tolist(),
+        "columns": [(title, table[title].is_number) for title in known],
+        "rows": [list(row) for row in zip(*(texts[title] for title in known), strict=True)],
         "more": max(0, len(frame) - MOST_ROWS),
     }
 
@@ -98,7 +91,7 @@ def _with_measured(
 ) -> Columns:
     """Insert the throughput before the epochs' time, and metrics that are no accuracy before the named column."""
     unit, throughput = throughput_of(frame)
-    metrics: dict[str, Callable[[Row], str]] = {}
+    metrics: dict[str, Column] = {}
     if metric.name not in ("accuracy", "val_accuracy"):
         metrics[metric.heading] = _measured(metric.name, _three)
     for name in further_metrics(cells):
@@ -106,39 +99,45 @@ def _with_measured(
             metrics[Metric.named(name).label] = _measured(name)
     # Quantities that matter stand beside those that they are compared with.
     before = {metrics_before: metrics, "epoch [s]": {unit: _timed(throughput)}}
-    whole: dict[str, Callable[[Row], str]] = {}
-    for title, text in columns.items():
-        whole |= before.get(title, {}) | {title: text}
+    whole: dict[str, Column] = {}
+    for title, column in columns.items():
+        whole |= before.get(title, {}) | {title: column}
     return whole
 
 
-def _measured(column: str, form: numbers.Format = numbers.number, sign: str = "") -> Callable[[Row], str]:
-    return lambda row: figure(row, column, form, sign)
+def _measured(column: str, form: numbers.Format = numbers.number, sign: str = "") -> Column:
+    return Column(text=lambda row: figure(row, column, form, sign))
 
 
-def _timed(column: str, form: numbers.Format = numbers.number, sign: str = "") -> Callable[[Row], str]:
-    return lambda row: timed_figure(row, column, form, sign)
+def _timed(column: str, form: numbers.Format = numbers.number, sign: str = "") -> Column:
+    return Column(text=lambda row: timed_figure(row, column, form, sign))
 
 
 def _three(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _chance(column: str) -> Callable[[Row], str]:
-    return lambda row: "" if math.isnan(row[column]) else probability(row[column], short=True)
+def _chance(column: str) -> Column:
+    return Column(text=lambda row: "" if math.isnan(row[column]) else probability(row[column], short=True))
+
+
+def _words(text: Callable[[Row], str]) -> Column:
+    return Column(text=text, is_number=False)
 
 
 _OF_CELLS: Columns = {
-    "role": lambda row: str(row["role"]),
+    "role": _words(lambda row: str(row["role"])),
     "time [s]": _timed("time_s"),
     "val. accuracy": _measured("val_accuracy", _three),
     "metric holds": _chance("p_within"),
     IS_BEST: _chance("p_best"),
-    "scaling": speedup_text,
-    "efficiency": efficiency_text,
-    "status": status,
-    "seeds ok": lambda row: f"{row['n_ok']}/{row['n_seeds']}",
-    "valid timings": lambda row: f"{row['n_timed'] if row['timing_valid'] is True else 0} of {row['n_ok']}",
+    "scaling": Column(text=speedup_text),
+    "efficiency": Column(text=efficiency_text),
+    "status": _words(status),
+    "seeds ok": Column(text=lambda row: f"{row['n_ok']}/{row['n_seeds']}"),
+    "valid timings": Column(
+        text=lambda row: f"{row['n_timed'] if row['timing_valid'] is True else 0} of {row['n_ok']}"
+    ),
     "total [s]": _timed("total_s"),
     "test accuracy": _measured("accuracy", _three),
     "epoch [s]": _timed("epoch_s"),
@@ -151,23 +150,25 @@ _OF_CELLS: Columns = {
     "GPU use": _measured("gpu_util", numbers.percent, "%"),
     "memory [GB]": _measured("peak_memory_gb"),
     "trial cost": _measured("cost"),
-    "note": lambda row: str(row["note"]),
+    "note": _words(lambda row: str(row["note"])),
 }
 
 _OF_TRIALS: Columns = {
     "seed": _measured("seed", lambda value: f"{value:.0f}"),
-    "status": lambda row: str(row["status"]),
+    "status": _words(lambda row: str(row["status"])),
     "epoch [s]": _timed("epoch_s"),
     "test accuracy": _measured("accuracy", _three),
     "val. accuracy": _measured("val_accuracy", _three),
     "to target [s]": _measured("time_to_target_s"),
     "wall [s]": _measured("wall_s"),
-    "timing": lambda row: {True: "valid", False: "not valid"}.get(row["timing_valid"], ""),
-    "shared with": lambda row: next(
-        (str(row[name]) for name in ("same_as", "timed_with") if isinstance(row[name], str) and row[name]), ""
+    "timing": _words(lambda row: {True: "valid", False: "not valid"}.get(row["timing_valid"], "")),
+    "shared with": _words(
+        lambda row: next(
+            (str(row[name]) for name in ("same_as", "timed_with") if isinstance(row[name], str) and row[name]), ""
+        )
     ),
-    "note": lambda row: str(row["note"]),
-    "trial": lambda row: str(row["trial_id"]),
+    "note": _words(lambda row: str(row["note"])),
+    "trial": _words(lambda row: str(row["trial_id"])),
 }
 
 

@@ -164,7 +164,7 @@ def _setup(cell: Cell, *, on_cpu: bool) -> str:
 
 def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     """Return the candidates, the most valuable to the reader first, each with its roles in words or with none."""
-    baseline = recommendation.baseline_cell_id
+    baseline = recommendation.common_baseline_id
     if recommendation.cell_id is None:
         cells: list[str | None] = [cell.cell_id for cell in recommendation.shortlist]
         return {baseline: "baseline", **dict.fromkeys((cell_id for cell_id in cells if cell_id != baseline), "")}
@@ -390,7 +390,7 @@ def accuracy_holds(cell: Cell, recommendation: Recommendation) -> str:
     """Return the probability that a cell keeps the margin, and its difference from the baseline's: `78% (-0.007)`."""
     metric, margin = recommendation.terms.metric, recommendation.terms.report.margin
     difference = _difference(cell, cell.value(f"{metric.name}_difference"), margin, metric)
-    is_baseline = cell.cell_id == recommendation.baseline_cell_id
+    is_baseline = cell.cell_id == recommendation.common_baseline_id
     return probability(cell.p_within_margin, short=True) + ("" if is_baseline else difference)
 
 

@@ -58,7 +58,7 @@ class SweepEnd:
     @property
     def discussed(self) -> list[str]:
         """The recommended cell and its baseline, which plots of some cells show first."""
-        return [cell_id for cell_id in (self.recommendation.cell_id, self.recommendation.baseline_cell_id) if cell_id]
+        return [cell_id for cell_id in (self.recommendation.cell_id, self.recommendation.common_baseline_id) if cell_id]
 
     @property
     def exit_status(self) -> int:

@@ -155,7 +155,7 @@ def test_the_plainest_of_equal_trainings_is_kept(seeds: int) -> None:
         for s in range(seeds)
     ]
     decision = decided(records)
-    assert (decision.cell_id, decision.baseline_cell_id) == ("1-32-none", "1-32-none")
+    assert (decision.cell_id, decision.common_baseline_id) == ("1-32-none", "1-32-none")
     assert left_out(decision) == {"same_training": 1} and decision.reasons[0].values["count"] == 4
     assert "1-32-linear" not in {cell.cell_id for cell in decision.shortlist}
 
@@ -169,7 +169,7 @@ def test_layouts_are_compared_with_the_fewest_gpus(axis: str, gpus: int) -> None
         for s in range(3)
     ]
     decision = decided(records, axes=cell_axes(records))
-    assert (decision.baseline_cell_id or "").startswith(f"{gpus}-")
+    assert (decision.common_baseline_id or "").startswith(f"{gpus}-")
 
 
 def test_equal_trainings_keep_one_with_a_valid_timing() -> None:
@@ -177,7 +177,7 @@ def test_equal_trainings_keep_one_with_a_valid_timing() -> None:
     valid = [record_of(1, s, lr_rule="linear", metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
     valid += [record_of(2, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
     decision = decided([*untimed, *valid])
-    assert (decision.cell_id, decision.baseline_cell_id) == ("1-32-linear", "1-32-linear")
+    assert (decision.cell_id, decision.common_baseline_id) == ("1-32-linear", "1-32-linear")
 
 
 def test_warm_ups_are_equal_trainings_at_the_reference_batch_only() -> None:
@@ -385,14 +385,14 @@ def test_nothing_is_chosen_without_a_metric_that_is_asked_for(key: str, value: o
 
 def test_a_baseline_counts_by_the_seeds_that_have_the_metric() -> None:
     decision = decided(with_losses({32: [None, 2.0, 2.0], 64: GOOD, 128: [2.5, 2.5, 2.5]}), **LOSS)
-    assert (decision.cell_id, decision.baseline_cell_id, decision.verdict) == ("1-64-none", "1-32-none", "undecided")
+    assert (decision.cell_id, decision.common_baseline_id, decision.verdict) == ("1-64-none", "1-32-none", "undecided")
     collapsed = values(decision.caveats, "baseline_collapsed")
     assert (collapsed["hits"], collapsed["n"], collapsed["drop"]) == (1, 3, math.inf)
 
 
 def test_a_reference_without_the_metric_is_no_baseline() -> None:
     decision = decided(with_losses({32: [None] * 3, 64: GOOD, 128: GOOD}), **LOSS)
-    assert decision.baseline_cell_id == "1-64-none" and decision.cell_id == "1-128-none"
+    assert decision.common_baseline_id == "1-64-none" and decision.cell_id == "1-128-none"
     assert left_out(decision) == {"no_metric": 1}
     assert "1-32-none" not in [cell.cell_id for cell in decision.shortlist]
 

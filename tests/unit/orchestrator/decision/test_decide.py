@@ -22,7 +22,7 @@ def test_equal_costs_are_decided_by_accuracy(records: list[TrialRecord]) -> None
     # One and two GPUs cost as much, 1/60 GPU-hour at 3 each: accuracy chooses, and it ties as well.
     assert decision.measure.startswith("cost ") and not decision.provisional
     assert decision.shortlist[0].figures["cost"].unit == "at your price"
-    assert decision.cell_id in ("1-32-none", "2-32-none") and decision.baseline_cell_id == "1-32-none"
+    assert decision.cell_id in ("1-32-none", "2-32-none") and decision.common_baseline_id == "1-32-none"
     assert decision.p_best > 0.99 and decision.headline.values["objective"] == pytest.approx(0.05)
     time = decision.shortlist[0].figures["time"]
     assert time.unit == "s" and round(time.value) in (30, 60)
@@ -70,7 +70,7 @@ def test_without_a_reference_the_most_accurate_cell_is_the_baseline() -> None:
     good = [record_of(2, s, batch=64, metrics=measured(200, 0.9 + s / 1000)) for s in range(3)]
     bad = [record_of(4, s, batch=64, metrics=measured(400, 0.2 + s / 1000)) for s in range(3)]
     decision = decided(good + bad)
-    assert decision.cell_id == decision.baseline_cell_id == "2-64-none" and "no_reference" in codes(decision.reasons)
+    assert decision.cell_id == decision.common_baseline_id == "2-64-none" and "no_reference" in codes(decision.reasons)
 
 
 def test_the_baseline_is_the_plainest_at_the_reference_batch() -> None:
@@ -79,7 +79,7 @@ def test_the_baseline_is_the_plainest_at_the_reference_batch() -> None:
         for rule in ("sqrt", "none")
         for times in (0.5, 1.0, 2.0)
     ]
-    assert decided(records).baseline_cell_id == "1-32-none-1.0"
+    assert decided(records).common_baseline_id == "1-32-none-1.0"
 
 
 @pytest.mark.parametrize("seeds", [2, 5])
@@ -116,7 +116,7 @@ def poorly_trained(accuracies: dict[int, float], noise: float = 0.001) -> list[T
 def test_a_reference_far_below_another_cell_is_no_baseline() -> None:
     """At the margin of .01, batch 32 is 20 margins below batch 16: the faster batches 32 and 64 lose accuracy."""
     decision = decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.6}))
-    assert (decision.cell_id, decision.baseline_cell_id) == ("1-16-none", "1-16-none")
+    assert (decision.cell_id, decision.common_baseline_id) == ("1-16-none", "1-16-none")
     assert decision.verdict == "clear" and decision.poor_reference_cell_id == "1-32-none"
     remark = values(decision.details, "poor_reference")
     assert (round(remark["difference"], 2), round(remark["margins"])) == (-0.2, 20)
@@ -130,9 +130,9 @@ def test_a_reference_that_is_not_shown_to_be_poor_stays_the_baseline() -> None:
         poorly_trained({16: 0.69, 32: 0.6, 64: 0.6}),  # nine margins
         poorly_trained({16: 0.8, 32: 0.6, 64: 0.6}, noise=0.2),  # by chance
     ]
-    assert [decided(records).baseline_cell_id for records in kept] == ["1-32-none"] * 2
+    assert [decided(records).common_baseline_id for records in kept] == ["1-32-none"] * 2
     wider = decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.6}), margin=0.03)
-    assert wider.baseline_cell_id == "1-32-none" and wider.cell_id == "1-64-none"
+    assert wider.common_baseline_id == "1-32-none" and wider.cell_id == "1-64-none"
 
 
 def test_margins_that_would_make_the_poor_reference_the_baseline_are_not_proposed() -> None:

@@ -123,13 +123,13 @@ def broken_promises(trials: Sequence[Trial], recommendation: Recommendation) -> 
     is_collapsed = any(trial.fault == "collapsed" for trial in chosen)
     if recommendation.verdict == CLEAR and (len(chosen) < 3 or is_short or is_collapsed):
         broken.append("CLEAR over a faulty cell")
-    if recommendation.baseline_cell_id in (None, recommendation.cell_id) or recommendation.deciding_time != "time":
+    if recommendation.common_baseline_id in (None, recommendation.cell_id) or recommendation.deciding_time != "time":
         return broken
     (headline,) = (remark for remark in (recommendation.headline, *recommendation.details) if remark.code == "use")
     gain = headline.values["gain"].value
     if math.isnan(gain):  # no speed is stated
         return broken
-    baseline = cells[recommendation.baseline_cell_id]
+    baseline = cells[recommendation.common_baseline_id]
     if not any(trial.is_timed for trial in baseline):
         return [*broken, "a speed over a baseline without a valid timing"]
     slow = {is_baseline: stragglers(cell) for is_baseline, cell in ((False, chosen), (True, baseline))}

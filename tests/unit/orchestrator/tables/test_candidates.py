@@ -121,7 +121,7 @@ def test_the_chosen_cell_and_the_baseline_stay_in_a_short_table(recommendation: 
 def test_what_is_safe_runs_today_and_what_is_better_may_become_the_choice(
     recommendation: Recommendation, verdict: str, p_within: float, has_safe: bool, expected: dict[str, str]
 ) -> None:
-    safe = recommendation.baseline_cell_id if has_safe else None
+    safe = recommendation.common_baseline_id if has_safe else None
     changed = replace(recommendation, verdict=verdict, p_within_margin=p_within, safe_cell_id=safe)
     assert list(calls(changed).items()) == list(expected.items())
     candidates = Candidates.of(changed)
