@@ -380,7 +380,7 @@ def test_tune_forgets_trials_that_have_ended(
     kept: list[int] = []
 
     def count() -> None:
-        ours = [value for value in gc.get_objects() if isinstance(value, Attempt) and value.spec in trials]
+        ours = [value for value in gc.get_referrers(Attempt) if isinstance(value, Attempt) and value.spec in trials]
         kept.append(len(ours))
 
     trials = [trial(f"trial {number}", "quick") for number in range(6)]
