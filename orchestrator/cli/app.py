@@ -371,7 +371,7 @@ class _Jobs:
 def objective_of(results_dir: Path, objective: SweeperObjectiveSection) -> float | None:
     """Return the best value of any ok cell in a column of `summary.csv`, for a Hydra sweeper; None if there is none.
 
-    Raises ConfigError, listing the columns, if the table has no such column.
+    Raises ConfigError if the table has no such column of numbers.
     """
     column, path = objective.column, ResultsFolder(results_dir).table("summary.csv")
     if column is None or not path.is_file():
@@ -380,7 +380,10 @@ def objective_of(results_dir: Path, objective: SweeperObjectiveSection) -> float
         rows = list(csv.DictReader(file))
     if rows and column not in rows[0]:
         raise ConfigError([f"sweeper.objective.column={column!r} is not one of {', '.join(rows[0])}"])
-    figures = [float(row[column]) for row in rows if row["status"] == "ok" and row[column]]
+    try:
+        figures = [float(row[column]) for row in rows if row["status"] == "ok" and row[column]]
+    except ValueError as error:
+        raise ConfigError([f"sweeper.objective.column={column!r} has no numbers: {error}"]) from None
     # Hydra's Optuna sweeper takes None as a failure, and stops with an error at a NaN.
     best = max if objective.best == "max" else min
     return best(figures) if figures else None

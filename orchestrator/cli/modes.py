@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from sweeps.errors import ConfigError
@@ -131,38 +130,11 @@ def _launch(checked: CheckedSweep) -> int:
     return 0
 
 
-def _mode(function: Callable[[CheckedSweep], int], *, prints: bool = False) -> Callable[[CheckedSweep], int]:
-    """Wrap a mode so that a full disk, or lost output of one that `prints`, is reported and ends it with status 1."""
+def _verify(checked: CheckedSweep) -> int:
+    from orchestrator.run import verify
 
-    def carried_out(checked: CheckedSweep) -> int:
-        from orchestrator.cli.streams import has_lost_output
-        from orchestrator.store import files
+    return int(verify.show(checked))
 
-        try:
-            status = function(checked)
-        except OSError as error:
-            if not files.is_at_fault(error, checked.request.results_dir):
-                raise
-            print(printable(files.advice(error, checked.request.results_dir)), file=sys.stderr)
-            return 1
-        return status or int(prints and has_lost_output())
-
-    return carried_out
-
-
-MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
-    "run": _mode(_run),
-    "settle": _mode(_run),
-    "plan": _mode(_plan, prints=True),
-    "forecast": _mode(_forecast, prints=True),
-    "report": _mode(_report),
-    "verify": lambda checked: int(resolve_name("orchestrator.run.verify:show")(checked)),
-    "status": _mode(_status, prints=True),
-    "watch": _watch,
-    "launch": _mode(_launch, prints=True),
-    "compare": _mode(_compare, prints=True),
-}
-"""Functions by mode; each returns the exit status, and raises ConfigError for a request it cannot carry out."""
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 """One folder per kind of project; its files end in `.txt` because they are not part of this project's code."""
@@ -213,6 +185,10 @@ def write_project(config: Mapping[str, Any]) -> int:
     return 0
 
 
+def _init(composition: Composition) -> int:
+    return write_project(composition.config)
+
+
 def _list(composition: Composition) -> int:
     from orchestrator.cli.status import show_list, sweeps_in
     from orchestrator.store.cloud import is_uri
@@ -229,9 +205,50 @@ def _list(composition: Composition) -> int:
     return 0
 
 
+def _reported(
+    function: Callable[[Any], int], results_dir_of: Callable[[Any], Path], *, prints: bool
+) -> Callable[[Any], int]:
+    """Wrap a mode so that a full disk, or lost output of one that `prints`, is reported and ends it with status 1."""
+
+    def carried_out(asked: Any) -> int:
+        from orchestrator.cli.streams import has_lost_output
+        from orchestrator.store import files
+
+        try:
+            status = function(asked)
+        except OSError as error:
+            results_dir = results_dir_of(asked)
+            if not files.is_at_fault(error, results_dir):
+                raise
+            print(printable(files.advice(error, results_dir)), file=sys.stderr)
+            return 1
+        return status or int(prints and has_lost_output())
+
+    return carried_out
+
+
+_PRINTING = (_plan, _forecast, _verify, _status, _launch, _compare, _list)  # what they print is their result
+
+MODES: Mapping[str, Callable[[CheckedSweep], int]] = {
+    mode: _reported(function, lambda checked: checked.request.results_dir, prints=function in _PRINTING)
+    for mode, function in {
+        "run": _run,
+        "settle": _run,
+        "plan": _plan,
+        "forecast": _forecast,
+        "report": _report,
+        "verify": _verify,
+        "status": _status,
+        "watch": _watch,
+        "launch": _launch,
+        "compare": _compare,
+    }.items()
+}
+"""Functions by mode; each returns the exit status, and raises ConfigError for a request it cannot carry out."""
+
 WITHOUT_SWEEP: Mapping[str, Callable[[Composition], int]] = {
-    "init": lambda composition: write_project(composition.config),
-    "list": _list,
+    mode: _reported(function, lambda composition: Path(composition.config["results_dir"]), prints=function in _PRINTING)
+    for mode, function in {"init": _init, "list": _list}.items()
 }
 """Modes that need no sweep; they receive the composed config."""
 

@@ -26,6 +26,7 @@ from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import JOURNAL, ResultsFolder, results_below
 from orchestrator.text.numbers import counted
 from orchestrator.text.rows import trial_label
+from sweeps.errors import ConfigError
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
 from sweeps.trial import Batch
@@ -137,7 +138,10 @@ def sweeps_in(folder: Path) -> list[dict[str, Any]]:
     """Return a row for each sweep with results in this folder, as JSON values."""
     rows = []
     for journal in sorted(folder.glob(f"*/{JOURNAL}")):
-        status = status_of(journal.parent)
+        try:
+            status = status_of(journal.parent)
+        except ConfigError:  # a damaged journal hides no other sweep
+            status = {"state": "unreadable", "planned": 0, "trials": {}}
         decided = recommendation_in(ResultsFolder(journal.parent))
         chosen = decided.get("recommended")
         rows.append(

@@ -73,7 +73,7 @@ class Number(KeyKind):
             number = hours[1]
         if self.unit == "seconds":
             seconds = seconds_in(text)
-            number = None if seconds is None else f"{seconds:g}"
+            number = None if seconds is None else f"{seconds:.15g}"
         elif self.unit == "GB" and (size := re.fullmatch(rf"({_NUMBER}) ?gi?b?", text.lower())):
             number = size[1]
         if number is None:

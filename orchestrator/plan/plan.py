@@ -17,7 +17,7 @@ from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.simulation import Timetable
 from orchestrator.store.alike import same_memory
 from orchestrator.store.history import Durations
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.record import TrialRecord, metric_value
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.branch import base_of, point_of
@@ -56,7 +56,7 @@ class GpuFractions:
         ]
         tried = [(probe["size"], Status(probe["status"]), probe) for probe in probes if "size" in probe]
         for key, status, figures in [*ran, *tried]:
-            reserved_gb, device_gb = (figures.get(name) for name in MEMORY_METRICS)
+            reserved_gb, device_gb = (metric_value(figures, name) for name in MEMORY_METRICS)
             fraction = SPARE * reserved_gb / device_gb if reserved_gb is not None and device_gb else math.nan
             if status is Status.OOM:
                 fraction = 1.0  # the next attempt gets the whole device

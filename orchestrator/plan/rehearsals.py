@@ -231,6 +231,8 @@ class MicroBatchCurve:
         left = right - 1
         # Beyond the last size the last two give the line; below the first, the first two.
         slope = (values[right] - values[left]) / (self._sizes[right] - self._sizes[left])
+        if not self._sizes[left] <= size <= self._sizes[right]:
+            slope = max(0.0, slope)  # noise on a flat curve may fall, and would reach 0
         return max(0.0, values[left] + slope * (size - self._sizes[left]))
 
     def step(self, size: int, error: float) -> Estimate:

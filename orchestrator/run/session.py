@@ -183,7 +183,7 @@ class Session:
         """
         all_ends = self._history.all_ends
         # The same command may run many times while trials wait for room: one record is enough.
-        left_out = {key: (end.status, end.note) for key, end in all_ends.items() if end.skipped_by}
+        left_out = {key: (end.status, end.note) for key, end in all_ends.items() if not end.ran}
         new = [(trial, end) for trial, end in ends if left_out.get(trial.trial_id) != (end.status, end.note)]
         for trial, end in new:
             if not trial.measures:

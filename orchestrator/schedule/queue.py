@@ -39,9 +39,10 @@ class SystematicFailures:
     def __init__(self, cells: int | None) -> None:
         """`cells`: how many have to fail for the same reason before the others are doubted; None: they never are."""
         self._cells = cells
-        self._failed: dict[str, tuple[str, TrialSpec]] = {}
+        self._failed: dict[str, tuple[str, TrialSpec]] = {}  # the reason and the trial, by its id
         self._is_off = cells is None
         self._held: list[TrialSpec] = []
+        self._witnesses: set[str] = set()  # the ids of the trials that are tried
 
     @property
     def held(self) -> int:
@@ -59,27 +60,29 @@ class SystematicFailures:
             return
         # Later lines of a note differ from trial to trial, and so does the rank that failed first.
         first_line = (outcome.note.splitlines() or [""])[0]
-        self._failed[trial.cell_id] = (without_rank(first_line), trial)
+        self._failed[trial.trial_id] = (without_rank(first_line), trial)
         # Two reasons show that the failures depend on the axes after all.
         self._is_off |= len({_without_batch(reason, failed) for reason, failed in self._failed.values()}) > 1
 
     def retried(self, trial: TrialSpec) -> None:
         """Forget the trial's failure, since another attempt follows."""
-        self._failed.pop(trial.cell_id, None)
+        self._failed.pop(trial.trial_id, None)
 
     @property
     def doubted(self) -> bool:
         """True if enough cells have failed for one reason, and none has ended in another way."""
-        return not self._is_off and self._cells is not None and len(self._failed) >= self._cells
+        cells = {trial.cell_id for _, trial in self._failed.values()}
+        return not self._is_off and self._cells is not None and len(cells) >= self._cells
 
     @property
     def reason(self) -> str:
         """The reason for which all of them failed."""
         return next(iter(self._failed.values()))[0]
 
-    def hold(self, trials: Sequence[TrialSpec]) -> None:
-        """Hold these trials back until it is decided."""
-        self._held += trials
+    def hold(self, trials: Sequence[TrialSpec]) -> list[TrialSpec]:
+        """Hold these trials back until it is decided, and return those that are tried."""
+        self._held += [trial for trial in trials if trial.trial_id not in self._witnesses]
+        return [trial for trial in trials if trial.trial_id in self._witnesses]
 
     def release(self, gangs: Collection[Gang] | None = None) -> list[TrialSpec]:
         """Return the trials held back, all or those with one of these gangs; they are held back no longer."""
@@ -97,6 +100,7 @@ class SystematicFailures:
             witnesses.append(max(self._held, key=lambda trial: len(untried & _values(trial))))
             untried -= _values(witnesses[-1])
         self._held = [trial for trial in self._held if trial not in witnesses]
+        self._witnesses |= {trial.trial_id for trial in witnesses}
         return witnesses
 
 
@@ -390,7 +394,7 @@ class TrialQueue:
             scheduler.add(failures.release())
             return
         if not failures.held and len(scheduler):
-            failures.hold(scheduler.take_back())
+            scheduler.add(failures.hold(scheduler.take_back()))
         if not self._running and not len(scheduler):
             tried = failures.witnesses()
             scheduler.add(tried)

@@ -59,9 +59,8 @@ def death_of(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed
     out-of-memory killer has killed a process on this node in the meantime.
     """
     account = str(error)
-    last = account.strip().splitlines()[-1]
     if isinstance(error, RayTaskError):
-        return RankExit(rank=rank, cause=Cause.ERROR, note=last, trace=account)
+        return RankExit(rank=rank, cause=Cause.ERROR, note=_last_line(account), trace=account)
     if isinstance(error, OutOfMemoryError):
         return died(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
     if _is_of_the_node(account):
@@ -78,10 +77,14 @@ def in_short(account: str) -> str:
     """Return Ray's message about a lost process in one line, without its list of possible reasons."""
     if _is_of_the_node(account):
         return "its node was lost"
-    last = account.strip().splitlines()[-1] if account.strip() else "no reason known"
+    last = _last_line(account)
     if "End of file" in last:  # all that Ray knows of a process that was killed
         return "killed from outside, as by SIGKILL or the kernel's out-of-memory killer"
     return last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH]
+
+
+def _last_line(account: str) -> str:
+    return account.strip().splitlines()[-1] if account.strip() else "no reason known"
 
 
 def _is_of_the_node(account: str) -> bool:

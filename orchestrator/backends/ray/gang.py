@@ -363,14 +363,15 @@ class Supervisor:
         are_reusable = have_all_ended and all(rank_exit.reusable for rank_exit in self._exits)
         if self._settings.workers == "fresh" or not are_reusable:
             self._workers.end()
+        has_stopped = any(rank_exit.stopped for rank_exit in self._exits)
+        has_failed = any(rank_exit.status is not Status.OK for rank_exit in self._exits)
         if self._leaving:
             self._workers.close()
+        if self._leaving and (has_stopped or has_failed or not have_all_ended):
             # The trial continues on another node.
             note = f"node {self._leaving[0][:8]} is about to be removed"
             self._exits = [RankExit(rank=0, cause=Cause.NODE, note=note, answered=False)]
-        has_stopped = any(rank_exit.stopped for rank_exit in self._exits)
-        has_failed = any(rank_exit.status is not Status.OK for rank_exit in self._exits)
-        if self._given_up and has_stopped and not has_failed:
+        elif self._given_up and has_stopped and not has_failed:
             self._exits = [_stopped_early(rank_exit, self._given_up) for rank_exit in self._exits]
         outcome = outcome_of(self._exits, names=self._workers.names(len(self._ranks)), wall_s=wall_s)
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)

@@ -59,7 +59,7 @@ def test_full_disk_does_not_end_the_program(who: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "status"), [("run", 0), ("plan", 1)])
+@pytest.mark.parametrize(("mode", "status"), [("run", 0), ("plan", 1), ("list", 1)])
 def test_only_modes_that_print_their_result_fail_on_a_full_disk(tmp_path: Path, mode: str, status: int) -> None:
     overrides = ("sweep=batch_scaling", "backend=inprocess", "trainable=noop", "report.html=false", f"mode={mode}")
     axes = ("gpus=[1]", "device_batch_size=[8]", "lr_rule=[none]")

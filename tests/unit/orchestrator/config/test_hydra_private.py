@@ -85,7 +85,7 @@ REFUSED_YAML = ["a: 1\na: 2", "a: [1", "a: !!python/object/apply:os.system [id]"
 
 @pytest.mark.parametrize("text", [*ODD_YAML, *(path.read_text() for path in sorted(config_dir().rglob("*.yaml")))])
 def test_fast_yaml_loader_reads_the_same(text):
-    fast, pure = omegaconf._utils.get_yaml_loader(), hydra_private._pure_yaml_loader()
+    fast, pure = hydra_private._yaml_loader(), omegaconf._utils.get_yaml_loader()
     assert yaml.load(text, Loader=fast) == yaml.load(text, Loader=pure)  # noqa: S506
     assert fast is not pure or not yaml.__with_libyaml__
 
@@ -93,13 +93,13 @@ def test_fast_yaml_loader_reads_the_same(text):
 @pytest.mark.parametrize("text", REFUSED_YAML)
 def test_fast_yaml_loader_refuses_the_same(text):
     with pytest.raises(yaml.YAMLError):
-        yaml.load(text, Loader=omegaconf._utils.get_yaml_loader())  # noqa: S506
+        yaml.load(text, Loader=hydra_private._yaml_loader())  # noqa: S506
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000 + "x", "{a: " * 100_000])
 def test_libyaml_refuses_deep_nesting(text):
     with pytest.raises(yaml.YAMLError, match="nesting"):
-        yaml.load(text, Loader=omegaconf._utils.get_yaml_loader())  # noqa: S506
+        yaml.load(text, Loader=hydra_private._yaml_loader())  # noqa: S506
 
 
 def patched():

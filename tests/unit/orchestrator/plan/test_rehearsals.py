@@ -130,6 +130,16 @@ def test_steps_take_the_host_or_the_device(micro: int, step_s: float, lo: float,
     assert forecast.samples_per_s.value == pytest.approx(micro / step_s)
 
 
+def test_noise_of_a_flat_step_reaches_no_zero() -> None:
+    flat = Rehearsals(
+        [rehearsal(8, step_s=1.1e-3, device_step_s=1.1e-3), rehearsal(16, step_s=1e-3, device_step_s=1e-3)]
+    )
+    forecast = flat.forecast(trial(256))
+    assert (
+        forecast is not None and forecast.step_s is not None and forecast.step_s.value == pytest.approx(1e-3, rel=0.2)
+    )
+
+
 @pytest.mark.parametrize(("micro", "step_s"), [(8, 0.02), (16, 0.022), (24, 0.024), (44, 0.032), (64, 0.04)])
 def test_an_input_that_takes_longer_for_larger_batches_is_a_line(micro: int, step_s: float) -> None:
     bound = [rehearsal(size, step_s=s, device_step_s=0.01) for size, s in ((8, 0.02), (24, 0.024))]

@@ -196,10 +196,11 @@ def test_secrets_are_in_no_record_row_trace_or_log(results_folder: ResultsFolder
     assert history(results_folder).all_ends["t"].note == "no <hidden>"
 
 
-def test_left_out_trial_is_recorded_once_per_reason(results_folder: ResultsFolder) -> None:
-    session(results_folder).left_out([(REPETITION, SKIPPED)])
+@pytest.mark.parametrize("why", [SKIPPED, TrialOutcome(cause=Cause.NO_ROOM, note="no GPU", wall_s=0.0)])
+def test_left_out_trial_is_recorded_once_per_reason(results_folder: ResultsFolder, why: TrialOutcome) -> None:
+    session(results_folder).left_out([(REPETITION, why)])
     assert kinds(results_folder) == []  # a repetition has no record
-    for reason in (SKIPPED, SKIPPED, replace(SKIPPED, note="no time")):
+    for reason in (why, why, replace(why, note="no time")):
         session(results_folder).left_out([(TRIAL, reason)])
     assert kinds(results_folder) == ["finished", "finished"]
 

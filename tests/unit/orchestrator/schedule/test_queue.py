@@ -450,6 +450,21 @@ def test_rest_does_not_run_if_all_fail_alike(fails, trials, given, count):
     assert count is None or {one.axes["batch"] for one in ran} == {512, 256, 128, 64, 32}
 
 
+def test_a_retry_of_another_seed_keeps_the_doubt():
+    failures = failures_after([*ALIKE, (replace(ALIKE[0][0], trial_id="other", seed=1), failed())])
+    failures.retried(replace(ALIKE[0][0], trial_id="other", seed=1))
+    assert failures.doubted
+
+
+def test_witnesses_run_side_by_side():
+    shared = [replace(one, timing="shared") for one in (*GRID[:3], GRID[4], GRID[6])]
+    trial_queue = TrialQueue(shared, equal_failures=3)
+    trial_queue.set_nodes([Node(name="two", cpus=2, gpus=0)], 0.0)
+    for _ in range(3):
+        trial_queue.ended(trial_queue.next(0.0).trial.trial_id, 0.0, failed())
+    assert [start.trial for start in (trial_queue.next(0.0), trial_queue.next(0.0))] == shared[3:]
+
+
 def test_exhausted_budget_leaves_out_trials_held_back():
     trial_queue = TrialQueue(GRID, equal_failures=3, budget=SweepBudget(wall_s=3.0))
     trial_queue.set_nodes([NODE], 0.0)
