@@ -20,7 +20,7 @@ from orchestrator.decision.recommendation import (
     Recommendation,
     StepSpeed,
 )
-from orchestrator.tables.candidates import RUN_TODAY, calls, quotient, without_rate
+from orchestrator.tables.candidates import USE_FOR_NOW, calls, quotient, without_rate
 from orchestrator.tables.sentences import filled, probability
 from orchestrator.text import numbers
 from orchestrator.text.rows import gpu_word, gpus_in_words
@@ -112,12 +112,12 @@ def _loss(speed: StepSpeed, *, is_accuracy: bool) -> str:
 
 
 def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
-    """Yield whether larger global batches than that of the cell to run today keep the margin."""
+    """Yield whether larger global batches than that of the cell to use for now keep the margin."""
     batches, label = recommendation.larger_batches, "Larger batch"
     if recommendation.chosen is None or recommendation.baseline is None:
         return
     if not batches:
-        today = next((cell for cell, call in calls(recommendation).items() if call == RUN_TODAY), None)
+        today = next((cell for cell, call in calls(recommendation).items() if call == USE_FOR_NOW), None)
         batch = (recommendation.cell(today) or recommendation.chosen).values["global_batch_size"]
         yield label, f"unknown, {batch:,} in all is the largest tried"
         return

@@ -27,7 +27,7 @@ from orchestrator.decision.recommendation import (
 from orchestrator.store.files import finite
 from orchestrator.tables.answers import answers, by_batch
 from orchestrator.tables.candidates import (
-    RUN_TODAY,
+    USE_FOR_NOW,
     Candidates,
     accuracy_holds,
     by_rate,
@@ -47,7 +47,7 @@ _UNSETTLED = ("indistinguishable", "near_margin")
 _NOT_CLEAR = "Not CLEAR"
 """The label of the reasons why a recommendation is provisional."""
 
-RUNNER_UP = "Runner-up"
+RUNNER_UP, FOR_NOW = "Runner-up", "For now"
 """The label of how the next eligible cell compares."""
 
 TIE_LABEL = "Tied"
@@ -124,7 +124,7 @@ def _settled(recommendation: Recommendation, timings: int) -> str:
     """Return what settling the verdict is for: `to decide between 2×128 sqrt and 2×512 sqrt`."""
     grows = {more.cell_id for more in recommendation.more_seeds}
     called = [cell for cell_id in calls(recommendation) if (cell := recommendation.cell(cell_id))]
-    # Of a pair, the later one may replace the one to run today, which is the question.
+    # Of a pair, the later one may replace the one to use for now, which is the question.
     rivals = [cell for cell in recommendation.rivals if cell.cell_id in grows and len(called) < 2]
     names = list(dict.fromkeys(without_rate(cell) for cell in (*called, *rivals)))
     if not names:
@@ -174,7 +174,7 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
 def _run_today(recommendation: Recommendation) -> dict[str, Any] | None:
     """Return the cell to run while the choice may lose accuracy; None without one."""
     safe = recommendation.cell(recommendation.safe_cell_id)
-    if safe is None or calls(recommendation).get(safe.cell_id) != RUN_TODAY:
+    if safe is None or calls(recommendation).get(safe.cell_id) != USE_FOR_NOW:
         return None
     device = "cpu" if recommendation.on_cpu else ""
     return {
@@ -194,7 +194,7 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     if rivals and recommendation.verdict == TIED:
         yield TIE_LABEL, _tied(rivals, recommendation)
         return
-    # The table has the accuracy of a cell with a call, such as the one to run today.
+    # The table has the accuracy of a cell with a call, such as the one to use for now.
     is_told = math.isnan(cell.p_within_margin) or cell.cell_id in calls(recommendation)
     values = {
         **after.values,
@@ -202,7 +202,8 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         "chosen": without_rate(chosen),
         "holds": "" if is_told else accuracy_holds(cell, recommendation),
     }
-    yield RUNNER_UP, filled("runner_up", values)
+    # The runner-up may be the cell that is used meanwhile.
+    yield FOR_NOW if cell.cell_id in calls(recommendation) else RUNNER_UP, filled("runner_up", values)
 
 
 def _tied(rivals: Sequence[Cell], recommendation: Recommendation) -> str:
