@@ -24,7 +24,7 @@ from orchestrator.config.key_checks import (
 from orchestrator.config.kinds import is_text
 from orchestrator.config.overrides import key_of
 from orchestrator.config.request import READING, RUNNING, Request
-from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, trainable_part, value_at
+from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
 from orchestrator.config.trust import UNSET
 from orchestrator.config.wrong_overrides import ALONE, CompositionError
@@ -238,11 +238,10 @@ def claim_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
 def axis_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Yield a line for each axis that changes no trial, and each axis of the baseline that cells do not have."""
     for axis in axes:
-        section = axis.partition(".")[0]
         # `trusted_modules[0]` would be a key of that section, too.
         if "[" in axis or "" in axis.split("."):
             yield f"axis {axis!r} must be a key with dots, such as optimizer.betas.0"
-        elif section in OWN_SECTIONS and section not in IDENTIFYING:
+        elif not may_be_axis(axis):
             yield f"axis {axis!r} has no effect on any trial"
     cell_axes = [axis for axis in axes if axis != "seed"]
     baseline = config["sweep"]["baseline"]

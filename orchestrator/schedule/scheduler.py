@@ -329,16 +329,21 @@ class Scheduler:
         if self._first and self._first is not batch:
             if self._reserved is None:
                 self._reserved = reserve(self._room, self._first.footprint, self._running.values())
-            reserved, until_s = self._reserved.nodes, self._reserved.from_s
+            reserved = self._reserved.nodes
             if not reserved.isdisjoint(placement.nodes):
-                ends = ((candidate, self._expected_s(candidate)) for candidate in (trial, batch.trials[-1]))
-                left_s = until_s - now_s - LEAVING_ORDER_S
-                in_time = (candidate for candidate, s in ends if s is not None and s <= left_s < math.inf)
-                short = next(in_time, None)
+                short = self._short_one(batch, trial, left_s=self._reserved.from_s - now_s)
                 if short is None:
                     placement = self._room.place(batch.footprint, reserved)
                 trial = short or trial
         return self._start(batch, trial, placement, now_s) if placement else None
+
+    def _short_one(self, batch: TrialBatch, trial: TrialSpec, *, left_s: float) -> TrialSpec | None:
+        """Return this trial, or the shortest of its batch, if it is expected to end within these seconds."""
+        for candidate in (trial, batch.trials[-1]):
+            expected_s = self._expected_s(candidate)
+            if expected_s is not None and expected_s + LEAVING_ORDER_S <= left_s < math.inf:
+                return candidate
+        return None
 
     def _start(self, batch: TrialBatch, trial: TrialSpec, placement: Placement, now_s: float) -> Start:
         # The gang that had to wait starts, and no nodes are reserved any more.

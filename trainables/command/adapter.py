@@ -13,15 +13,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 from trainables.command.hook.sweep_counts import Counts
 from trainables.command.hook.sweep_files import STOP_FILE
 from trainables.command.output_lines import OutputLines
 
 HOOK = Path(__file__).parent / "hook"  # the folder that the command gets at the front of its PYTHONPATH
 FOLDER = "hook"  # the folder of the files, within the trial's
-
-LEAST_S, LEAST_STEPS = 2.0, 50
-"""The epochs from the second on are timed if they are long enough; else all steps after the warm-up."""
 
 STOP_WITHIN_S = 1.0  # ranks look for the step at which to stop every 0.1 s, and write their counts every 0.5 s
 SMALLEST_BATCH = 0.6  # a mean below this share of the batch is not due to smaller last batches alone
@@ -195,7 +193,7 @@ class Adapter:
             return {}
         later = [counts.later for counts in trained]
         # The first epoch has compilation and cold caches; it counts only if there is little else.
-        is_enough = all(tally.seconds >= LEAST_S and tally.steps >= LEAST_STEPS for tally in later)
+        is_enough = all(tally.seconds >= SHORTEST_WINDOW_S and tally.steps >= FEWEST_WINDOW_STEPS for tally in later)
         timed = later if is_enough else [counts.warm for counts in trained]
         steps, whole_steps = min(tally.steps for tally in timed), trained[0].whole.steps
         counted = self.samples_per_step(global_batch_size)
