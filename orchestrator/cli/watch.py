@@ -26,7 +26,7 @@ from rich.console import Console
 from orchestrator.cli.status import recommendation_in, state_of
 from orchestrator.config.request import Request
 from orchestrator.report.plot import SERIES
-from orchestrator.run.display import InterimResults
+from orchestrator.run.interim_results import InterimResults
 from orchestrator.store import files, trial_files
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialRecord

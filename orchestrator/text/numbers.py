@@ -28,6 +28,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
 
 
+def short_number(value: object) -> str:
+    """Return four significant digits, or an integer from 1,000 on; never an exponent such as 1.066e+04."""
+    if not isinstance(value, (int, float)):
+        return ""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:,.4g}"
+
+
 def times(value: float) -> str:
     """Return a ratio without its sign: `1.87`."""
     return f"{value:.2f}"

@@ -4,14 +4,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from orchestrator.config.request import Metric
 from orchestrator.run import display as display_module
-from orchestrator.run.display import Display, InterimResults
+from orchestrator.run.display import Display
+from orchestrator.run.interim_results import InterimResults
 from orchestrator.schedule.simulation import TimeLeft
 from orchestrator.store.record import TrialOutcome
 from orchestrator.telemetry.timing_gate import FAULTS, OUTVOTED, VALID, Fault, Judgement
 from sweeps.rank_exit import Cause
-from sweeps.status import Status
 from sweeps.trial import Purpose
 from tests.unit.orchestrator.plan.planned import TRIALS
 
@@ -118,27 +117,6 @@ def test_a_fault_without_reasons_has_no_empty_list_of_them():
         line = display._console.file.getvalue().rstrip()
     word = FAULTS[Fault.STRAGGLER][0]
     assert f"timings: 1 {word}. " in live and line.endswith(word)
-
-
-@pytest.mark.parametrize(
-    ("ok", "failed", "expected"),
-    [
-        ((), ((1, "a"), (2, "b")), ["no result so far: 2 of 2"]),
-        (((1, "a"), (1, "b")), ((2, "a"), (2, "b")), ["gpus=2 so far: 2 of 2"]),
-        (((1, "a"), (2, "a")), ((1, "b"), (2, "b"), (2, "b")), ["optimizer=b so far: 3 of 3"]),
-        (((1, "a"),), ((2, "a"),), []),  # one failure is no kind
-    ],
-)
-def test_a_kind_of_which_all_trials_failed_is_named(ok, failed, expected):
-    interim = InterimResults(Metric())
-    for number, (gpus, optimizer) in enumerate([*ok, *failed]):
-        axes = {"gpus": gpus, "optimizer": optimizer, "seed": 0}
-        status = Status.OK if number < len(ok) else Status.FAILED
-        row = {**TRIALS[0].columns, "trial_id": str(number), "axes": axes, "status": status, "note": "", "metrics": {}}
-        interim.take(row, VALID)
-    lines = list(interim.lines())
-    assert len(lines) == len(expected)
-    assert all(part in line and "rerun=failed" in line for part, line in zip(expected, lines, strict=True))
 
 
 def test_text_of_trials_is_never_markup():
@@ -294,22 +272,6 @@ def test_the_time_left_is_the_plans_at_the_pace_so_far():
         time_left.ended(trial_id, 160.0)
     assert time_left.left_s(161.0, []) == 0
     assert TimeLeft(4, {}).left_s(0.0, []) is None
-
-
-def test_the_leader_is_as_accurate_as_the_best_within_the_margin():
-    interim = InterimResults(Metric(), margin=0.02)
-    for number, (rate, accuracy) in enumerate([(100.0, 0.97), (150.0, 0.96), (900.0, 0.15)]):
-        metrics = {"samples_per_s": rate, "val_accuracy": accuracy}
-        own = {
-            "trial_id": str(number),
-            "cell_id": str(number),
-            "status": Status.OK,
-            "disturbed": "",
-            "metrics": metrics,
-        }
-        interim.take({**TRIALS[0].columns, **own}, VALID)
-    told = "\n".join(interim.lines())
-    assert "150 samples/s" in told and "900" not in told
 
 
 def test_a_trial_with_the_timing_of_another_one_says_so():
