@@ -13,10 +13,11 @@ from typing import Any
 from trainables.command.hook.sweep_files import ENDED_S
 from trainables.command.numbers import UnclearNumberError, as_number
 from trainables.command.output_lines import SEARCHED
+from trainables.command.progress_bars import ANSI, BarState, ProgressBars, Redraws
 from trainables.command.reading import LikelyMetric, Reading
 from trainables.command.rows import Row, mapping_in
 from trainables.command.settings import CommandSettings
-from trainables.command.step_times import ANSI, BarState, EpochClock, ProgressBars, Redraws, StepTimes
+from trainables.command.step_times import EpochClock, StepTimes
 from trainables.context import DivergedError
 
 _NUMBER = r"[\s:#=\[(|]{0,4}(\d+)(?![\d.,]*\d)(?!\s?(?:s|sec|ms|min)\b)"

@@ -8,8 +8,8 @@ import pytest
 
 from trainables.command.metrics import CommandMetrics
 from trainables.command.output_lines import OutputLines
+from trainables.command.progress_bars import BarState, ProgressBars
 from trainables.command.settings import CommandSettings
-from trainables.command.step_times import BarState, ProgressBars
 
 RECORDED = Path(__file__).parent / "recorded"
 """Lists of [second, text], as read every 0.1 s."""
