@@ -32,7 +32,7 @@ from trainables.registry import (
     factory_of,
     path_of,
 )
-from trainables.tokens import content_errors, shape_errors, tensor_errors
+from trainables.token_checks import content_errors, shape_errors, tensor_errors
 
 CHOICES = {
     "precision": ("fp32", "tf32", "bf16", "fp16", "fp64"),
