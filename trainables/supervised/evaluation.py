@@ -15,9 +15,9 @@ from trainables.inputs.inputs import Part
 from trainables.inputs.sequences import Sequences
 from trainables.rank import is_out_of_memory
 from trainables.step.compilation import uncompiled
+from trainables.step.objective import correct_sum, loss_sum
 from trainables.step.sharding import without_communication
 from trainables.step.shares import Replicas, out_of_memory
-from trainables.step.training_step import correct_sum, loss_sum
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.workload import Workload
 

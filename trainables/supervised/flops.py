@@ -18,7 +18,7 @@ from trainables import models
 from trainables.clock import Clock
 from trainables.context import Context
 from trainables.process_group import RankGroup
-from trainables.step.training_step import Precision
+from trainables.step.precision import Precision
 from trainables.supervised.workload import Workload
 from trainables.torch_private import fake_tensors, flop_counter
 

@@ -29,11 +29,12 @@ from trainables.process_group import RankGroup
 from trainables.step import strategies
 from trainables.step.compilation import BLOCKS, Compiled, compile_blocks
 from trainables.step.graphed_step import GraphedStep
+from trainables.step.objective import Objective, TokenLoss, loss_sum
 from trainables.step.sharding import divide_layers, free_gathered, shard, without_communication
 from trainables.step.shares import fitting, share_by_speed
 from trainables.step.stopwatch import Stopwatch
 from trainables.step.strategies import Exchange
-from trainables.step.training_step import Objective, TokenLoss, TrainingStep, loss_sum
+from trainables.step.training_step import TrainingStep
 from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.workload import Workload

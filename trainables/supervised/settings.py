@@ -64,7 +64,7 @@ LEAST = {
 class TrainingSettings:
     """How to train, evaluate and time. Raises ValueError naming the valid choices."""
 
-    precision: str = "fp32"  # fp32, tf32, bf16, fp16 or fp64: see `trainables.step.training_step`
+    precision: str = "fp32"  # fp32, tf32, bf16, fp16 or fp64: see `trainables.step.precision`
     input: str = "resident"
     """resident: the training set is on the device and is augmented there; loader: every rank has worker processes that
     load and augment."""

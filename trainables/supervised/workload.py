@@ -12,7 +12,7 @@ from trainables.context import Context
 from trainables.inputs.inputs import Augmentation, Feed, Form, Split, TokenForm
 from trainables.inputs.sequences import parts_of
 from trainables.registry import check_keys
-from trainables.step.training_step import Precision, precision_on
+from trainables.step.precision import Precision, precision_on
 from trainables.supervised.settings import TrainingSettings
 from trainables.tokens import Corpus
 

@@ -13,8 +13,9 @@ from torch import nn
 from tests.unit.trainables.ranks import CONFIG, request, run
 from trainables.optimizers import optimizers
 from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep, stream_for
+from trainables.step.precision import PRECISIONS
 from trainables.step.strategies import Strategy
-from trainables.step.training_step import PRECISIONS, TrainingStep
+from trainables.step.training_step import TrainingStep
 
 # torch 2.11 warns of itself when what was compiled is dropped
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")

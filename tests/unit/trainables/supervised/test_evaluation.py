@@ -10,8 +10,8 @@ from trainables import process_group
 from trainables.context import Context
 from trainables.inputs.inputs import Form, Part, Split
 from trainables.process_group import RankGroup
+from trainables.step.precision import PRECISIONS
 from trainables.step.shares import Replicas
-from trainables.step.training_step import PRECISIONS
 from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.workload import Workload

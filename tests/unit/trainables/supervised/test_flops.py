@@ -7,7 +7,7 @@ import torch
 from tests.unit.trainables.ranks import Processes, rendezvous
 from trainables import process_group
 from trainables.context import Context
-from trainables.step.training_step import PRECISIONS, Precision
+from trainables.step.precision import PRECISIONS, Precision
 from trainables.supervised import flops
 from trainables.supervised.flops import flops_per_sample, matrix_flops_per_s, nominal_peak
 

@@ -13,7 +13,8 @@ from trainables import process_group
 from trainables.clock import Clock
 from trainables.context import Context
 from trainables.inputs.inputs import Part
-from trainables.step.training_step import PRECISIONS, Objective
+from trainables.step.objective import Objective
+from trainables.step.precision import PRECISIONS
 from trainables.supervised import replica
 from trainables.supervised.replica import RankLocalPasses, ShapeMismatchError, as_shape_mismatch
 
