@@ -62,10 +62,11 @@ def _plan(checked: CheckedSweep) -> int:
 
 
 def _forecast(checked: CheckedSweep) -> int:
+    from orchestrator.plan.forecast_printout import forecast_text
     from orchestrator.plan.forecasts import rehearse_missing
     from orchestrator.plan.plan import plan_now
     from orchestrator.plan.prices import offers_of
-    from orchestrator.plan.printout import forecast_text, headline
+    from orchestrator.plan.printout import headline
     from orchestrator.store.results_folder import ResultsFolder
 
     offers_of(checked.request.settings)  # an error in the price list must not wait for the rehearsals

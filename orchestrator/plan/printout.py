@@ -1,33 +1,25 @@
-"""The printouts of `mode=plan`, a row per trial or cell, and of `mode=forecast`, a row per cell; both with totals."""
+"""The printout of `mode=plan`: a row per trial or cell, and totals."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.backends.choose import A_NODE
-from orchestrator.config.request import Request
 from orchestrator.config.schema import value_at
-from orchestrator.config.settings import Settings
-from orchestrator.plan.estimates import REHEARSED, SHIPPED, Estimate, Forecast
-from orchestrator.plan.forecasts import machine
 from orchestrator.plan.plan import Plan
-from orchestrator.plan.prices import cheapest_offer, offers_of
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import SweepBudget
 from orchestrator.schedule.simulation import ScheduledTrial
-from orchestrator.text.numbers import counted, duration, number, suited, training
+from orchestrator.text.numbers import counted, duration, suited, training
 from sweeps.axes import flat, is_number
 from sweeps.gpus import cost_of
 from sweeps.identity import SHOWN_DIGITS
-from sweeps.printable import printable_line
 from sweeps.trial import TrialSpec
 
-_UNKNOWN = "unknown"
-_MUCH = 0.2  # the share of a trial beside its training above which it is explained
+UNKNOWN = "unknown"
 _SECONDS = ("start_s", "expected_s")
 _COLUMNS = (
     *("axes", "gpus", "gpus_held", "ranks", "device", "timing"),
@@ -40,8 +32,8 @@ _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
     """Return the plan as one JSON object."""
-    totals = {"trials": rows(plan)} | _totals(plan, price_per_gpu_hour) | {"remarks": list(remarks)}
-    return json.dumps(totals, indent=2)
+    printout = {"trials": rows(plan), **totals(plan, price_per_gpu_hour), "remarks": list(remarks)}
+    return json.dumps(printout, indent=2)
 
 
 def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = (), currency: str = "") -> str:
@@ -55,13 +47,13 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
     reasons = Counter(plan.infeasible.values())
     return "\n".join(
         [
-            *_aligned(table),
+            *aligned(table),
             "",
             *([f"all trials: {values}"] if shared else ()),
             counts,
             *(f"{counted(trials, 'trial', 'trials')} infeasible: {why}" for why, trials in reasons.items()),
             f"on {', '.join(describe(node) for node in plan.nodes)}",
-            *_expected(plan, price_per_gpu_hour, currency),
+            *time_and_cost(plan, price_per_gpu_hour, currency),
             *(f"note: {remark}" for remark in remarks),
         ]
     )
@@ -125,7 +117,7 @@ def _row(plan: Plan, trial: TrialSpec) -> dict[str, Any]:
     }
 
 
-def _expected(plan: Plan, price_per_gpu_hour: float | None, currency: str) -> Iterator[str]:
+def time_and_cost(plan: Plan, price_per_gpu_hour: float | None, currency: str) -> Iterator[str]:
     """Yield the line on time and cost; none if there is nothing to run."""
     timetable = plan.timetable
     hours, unknown, makespan_s = timetable.gpu_hours, timetable.unknown, timetable.makespan_s
@@ -151,148 +143,7 @@ def _most(plan: Plan) -> float:
     return sum(estimate.hi for estimate in estimates) / (sum(estimate.value for estimate in estimates) or 1.0)
 
 
-_NOT_IN_LABELS = ("gpus", "device_batch_size", "global_batch_size", "seed", "lr_rule", "lr_multiplier")
-"""Axes that begin a cell's label, or that hardly change its figures."""
-
-
-def forecast_text(plan: Plan, request: Request) -> str:
-    """Return the forecast as a `table` or as `json`. Raises ConfigError for an unreadable price list."""
-    report = request.settings.report
-    cells = forecast_rows(plan, request.settings)
-    if request.settings.format == "json":
-        return json.dumps({"cells": cells, **_totals(plan, report.price_per_gpu_hour)}, indent=2)
-    alike: dict[str, list[dict[str, Any]]] = {}
-    for cell in cells:
-        alike.setdefault(repr({**cell, "cell_id": "", "axes": "", "trials": 0}), []).append(cell)
-    names = _names(alike.values())
-    rows = [_forecast_line(name, same) for name, same in zip(names, alike.values(), strict=True)]
-    # A cell of which nothing can be said has no row, only the reason.
-    shown = [row for row in rows if row["peak GB"] or row["samples/s"] or row["trial s"] or row["fits"] == "no"]
-    empty = [key for key in rows[0] if all(row[key] == "" for row in shown)]
-    unsaid: dict[str, list[str]] = {}
-    for row, same in zip(rows, alike.values(), strict=True):
-        if same[0]["why"] or row not in shown:
-            unsaid.setdefault(same[0]["why"] or "nothing is known before it has run", []).append(row["cell"])
-    reasons = [f"{', '.join(names)}: {why}" for why, names in unsaid.items()]
-    if not shown:
-        return "\n".join(reasons)
-    on_cpu = all(trial.device == "cpu" for trial in plan.trials)
-    lines = [
-        *_aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
-        "",
-        *reasons,
-        f"on {', '.join(describe(node) for node in plan.nodes)}; ± covers 90%",
-        *["memory is forecast for GPUs only"] * on_cpu,
-        *_why_unsure(cells),
-        *_expected(plan, report.price_per_gpu_hour, report.currency or ""),
-    ]
-    if report.target is not None and not any(cell["target_s"] for cell in cells):
-        lines.append(
-            "time to report.target: unknown until trials reach it, at a cell's batch or at three other batches"
-        )
-    if any(cell["is_efficient"] for cell in cells):
-        lines.append("*: no other cell is as fast to report.target and costs less")
-    return "\n".join(lines)
-
-
-def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
-    """Return one row per cell, as JSON values; estimates have a value and the ends of a 90% interval."""
-    seeds = Counter(trial.cell_id for trial in plan.trials)
-    cells = {trial.cell_id: trial for trial in reversed(plan.trials)}
-    price, offers = settings.report.price_per_gpu_hour, offers_of(settings)
-    rows: list[dict[str, Any]] = []
-    for trial in sorted(cells.values(), key=lambda trial: (trial.gpus, trial.batch.global_batch_size)):
-        forecast = plan.forecasts.forecast(trial) or Forecast(fits="unsure", source=_UNKNOWN)
-        offer = cheapest_offer(offers, machine(plan.nodes), trial.gpus_held)
-        per_hour = None if price is None else cost_of(trial.gpus_held, price)
-        if offer:
-            per_hour = offer.per_hour(trial.gpus_held)
-        rows.append(
-            {
-                "cell_id": trial.cell_id,
-                "label": _label(trial),
-                "axes": {axis: value for axis, value in trial.axes.items() if axis != "seed"},
-                "trials": seeds[trial.cell_id],
-                **asdict(forecast),
-                "cost": _cost(forecast.duration_s, per_hour),
-                "cost_to_target": _cost(forecast.target_s, per_hour),
-                "offer": asdict(offer) if offer else None,
-            }
-        )
-    priced = [row for row in rows if row["cost_to_target"]]
-    # A cell is efficient if no other one is at least as fast and at least as cheap.
-    points = [(row["target_s"]["value"], row["cost_to_target"]["value"]) for row in priced]
-    for row in rows:
-        row["is_efficient"] = False
-    for row, (target_s, cost) in zip(priced, points, strict=True):
-        as_good = {point for point in points if point[0] <= target_s and point[1] <= cost}
-        row["is_efficient"] = as_good == {(target_s, cost)}
-    return rows
-
-
-def _why_unsure(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line if much of the trials is beside their training, which makes their length uncertain."""
-    known = [
-        cell for cell in cells if cell["duration_s"] and cell["train_s"] and cell["source"] in (REHEARSED, SHIPPED)
-    ]
-    beside_s = [cell["duration_s"]["value"] - cell["train_s"]["value"] for cell in known]
-    if sum(beside_s) > _MUCH * sum(cell["duration_s"]["value"] for cell in known):
-        span = "–".join(dict.fromkeys(f"{seconds:.1f}" for seconds in (min(beside_s), max(beside_s))))
-        yield f"trial s is the less certain because {span} s of it are the start of processes, evaluation and files"
-
-
-def _cost(seconds: Estimate | None, per_hour: float | None) -> dict[str, float] | None:
-    return None if seconds is None or per_hour is None else asdict(seconds.times(per_hour / 3600))
-
-
-def _label(trial: TrialSpec) -> str:
-    """Return the label of a trial's cell without its rule, which hardly changes its figures."""
-    from orchestrator.text.rows import cell_label  # imports pandas, which mode=plan does not need
-
-    columns = {column: value for column, value in {**trial.columns, **trial.axes}.items() if column != "lr_rule"}
-    return printable_line(cell_label(columns, [axis for axis in trial.axes if axis not in _NOT_IN_LABELS]))
-
-
-def _names(groups: Collection[Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Return a name for each group of cells with the same figures, with their rules only where groups need them."""
-    short = Counter(same[0]["label"] for same in groups)
-    rules = [", ".join(dict.fromkeys(str(cell["axes"].get("lr_rule")) for cell in same)) for same in groups]
-    return [
-        same[0]["label"] if short[same[0]["label"]] == 1 else f"{same[0]['label']} {rule}"
-        for same, rule in zip(groups, rules, strict=True)
-    ]
-
-
-def _forecast_line(name: str, same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the line of the table for cells with the same figures."""
-    cell = same[0]
-    return {
-        "cell": name,
-        "trials": sum(other["trials"] for other in same),
-        "fits": cell["fits"] if cell["peak_memory_gb"] or (cell["why"] and not cell["samples_per_s"]) else "",
-        "peak GB": _about(cell["peak_memory_gb"]),
-        "samples/s": _about(cell["samples_per_s"]),
-        "trial s": _about(cell["duration_s"]),
-        "cost": _about(cell["cost"]),
-        "offer": printable_line(cell["offer"]["name"]) if cell["offer"] else "",
-        "target s": _about(cell["target_s"]),
-        "target cost": _about(cell["cost_to_target"]) + " *" * cell["is_efficient"],
-        "from": cell["source"],
-    }
-
-
-def _about(estimate: Mapping[str, float] | None) -> str:
-    """Return `12.3 ±2%`: the estimate, and how far its interval reaches."""
-    if estimate is None:
-        return ""
-    value, lo, hi = estimate["value"], estimate["lo"], estimate["hi"]
-    if not value:  # what costs nothing has no relative error
-        return number(value)
-    reach = max(hi / value, value / lo) - 1 if lo > 0 else hi / value - 1
-    return f"{number(value)} ±{reach:.0%}" if reach else number(value)
-
-
-def _totals(plan: Plan, price_per_gpu_hour: float | None) -> dict[str, Any]:
+def totals(plan: Plan, price_per_gpu_hour: float | None) -> dict[str, Any]:
     """Return what the trials to run take together."""
     timetable = plan.timetable
     return {
@@ -325,7 +176,7 @@ def _table(plan: Plan) -> list[dict[str, Any]]:
         cells |= row["axes"] | {key: row[key] for key in _SHOWN}
         cells["lr"] = f"{row['lr']:.4g}"
         for key in _SECONDS:
-            seconds = _UNKNOWN if row[key] is None else f"{row[key]:.1f}"
+            seconds = UNKNOWN if row[key] is None else f"{row[key]:.1f}"
             cells[key] = seconds if row["state"] == "to run" else ""
         if row["state"] == "infeasible":
             cells["note"] = ""  # the few reasons follow below the table
@@ -333,7 +184,7 @@ def _table(plan: Plan) -> list[dict[str, Any]]:
     if len(shown) > _MOST_ROWS and "seed" in shown[0]:
         shown = _by_cell(shown)
     # A narrow terminal must show the rest.
-    empty = [key for key in (*_SECONDS, "note") if all(cells[key] in ("", _UNKNOWN) for cells in shown)]
+    empty = [key for key in (*_SECONDS, "note") if all(cells[key] in ("", UNKNOWN) for cells in shown)]
     return [{key: value for key, value in cells.items() if key not in empty} for cells in shown]
 
 
@@ -354,7 +205,7 @@ def _without_shared(shown: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, 
     return [{key: value for key, value in row.items() if key not in shared} for row in shown], shared
 
 
-def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the rows below their keys; numbers are aligned to the right."""
     columns = list(dict.fromkeys(key for row in shown for key in row))
     cells = [columns, *([str(row.get(key, "")) for key in columns] for row in shown)]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from orchestrator.plan.estimates import Network
+from orchestrator.plan.forecast_printout import forecast_rows, forecast_text
 from orchestrator.plan.forecasts import Forecasts, rehearse_missing
 from orchestrator.plan.measured import FEWER_GPUS, Measured
 from orchestrator.plan.plan import Plan
-from orchestrator.plan.printout import forecast_rows, forecast_text
 from orchestrator.plan.rehearsals import Rehearsals, kind_of
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.record import TrialRecord
