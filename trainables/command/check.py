@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -69,38 +69,8 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     except TemplateError as error:
         yield f"trainable.argv: {error}"
     else:
-        yield from _brace_errors(settings, config)
-        runs_shell = any(Path(word).name in _SHELLS for word in words)
-        for match in _OTHER_BRACES.finditer(" ".join(words)):
-            name, text = match[match.lastgroup or ""], match[0]
-            if name in NAMES and not (runs_shell and text[1] != "{"):  # a shell may have a variable of this name
-                yield f"trainable.argv: the command would not get a value in place of {text}: write {{{name}}}"
-        # A script that is missing would fail in every trial.
-        folder = _source_dir(settings)
-        for word in (word for word in words if word.endswith(".py") and not word.startswith("-")):
-            if "{" not in word and not any(map(str.isspace, word)) and not (folder / word).is_file():
-                yield f"trainable.argv names {word}, and there is no such file in {folder}"
-        for axis, names in _RECEIVED_AS.items():  # trials that differ only in such an axis would look like a finding
-            if _has_several(_axes(config).get(axis)) and not may_receive(settings, names):
-                yield (
-                    f"trainable.argv has no {{{names[0]}}}, so all values of sweep.axes.{axis} would train alike: "
-                    f"name it there, read SWEEP_{names[0].upper()}, or give the axis one value"
-                )
-        if (config.get("nodes") or 1) > 1 and not may_receive(settings, _RECEIVED_AS["nodes"]):
-            yield (
-                f"nodes={config['nodes']} runs the command once on each node, and each would train by itself:"
-                " trainable.argv has no {gpus_per_node}"
-            )
-        if runs_here(config):
-            yield from _missing_program(settings)
-            yield from _missing_python(settings)
-    for key in ("oom_patterns", "diverged_patterns", "epoch_pattern", "step_pattern"):
-        given = getattr(settings, key) or ()
-        for pattern in [given] if isinstance(given, str) else given:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                yield f"trainable.{key}: {pattern!r} is not a regular expression: {error}"
+        yield from _argv_errors(settings, words, config)
+    yield from _pattern_errors(settings)
     yield from declared(settings.metrics)
 
 
@@ -175,6 +145,46 @@ def _unused_axes(settings: CommandSettings, config: Mapping[str, Any]) -> Iterat
         alike = "train alike, but for chance of the command's own" if axis == "seed" else "train alike"
         remedy = f"name it there, or read SWEEP_{axis.upper()}" if axis in NAMES else "name it there"
         yield f"trainable.argv has no {{{axis}}}, so all values of sweep.axes.{axis} {alike}: {remedy}"
+
+
+def _argv_errors(settings: CommandSettings, words: Sequence[str], config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield errors of the command's words: braces, files that are missing, and axes that it would not receive."""
+    yield from _brace_errors(settings, config)
+    runs_shell = any(Path(word).name in _SHELLS for word in words)
+    for match in _OTHER_BRACES.finditer(" ".join(words)):
+        name, text = match[match.lastgroup or ""], match[0]
+        if name in NAMES and not (runs_shell and text[1] != "{"):  # a shell may have a variable of this name
+            yield f"trainable.argv: the command would not get a value in place of {text}: write {{{name}}}"
+    # A script that is missing would fail in every trial.
+    folder = _source_dir(settings)
+    for word in (word for word in words if word.endswith(".py") and not word.startswith("-")):
+        if "{" not in word and not any(map(str.isspace, word)) and not (folder / word).is_file():
+            yield f"trainable.argv names {word}, and there is no such file in {folder}"
+    for axis, names in _RECEIVED_AS.items():  # trials that differ only in such an axis would look like a finding
+        if _has_several(_axes(config).get(axis)) and not may_receive(settings, names):
+            yield (
+                f"trainable.argv has no {{{names[0]}}}, so all values of sweep.axes.{axis} would train alike: "
+                f"name it there, read SWEEP_{names[0].upper()}, or give the axis one value"
+            )
+    if (config.get("nodes") or 1) > 1 and not may_receive(settings, _RECEIVED_AS["nodes"]):
+        yield (
+            f"nodes={config['nodes']} runs the command once on each node, and each would train by itself:"
+            " trainable.argv has no {gpus_per_node}"
+        )
+    if runs_here(config):
+        yield from _missing_program(settings)
+        yield from _missing_python(settings)
+
+
+def _pattern_errors(settings: CommandSettings) -> Iterator[str]:
+    """Yield a line for each pattern that is not a regular expression."""
+    for key in ("oom_patterns", "diverged_patterns", "epoch_pattern", "step_pattern"):
+        given = getattr(settings, key) or ()
+        for pattern in [given] if isinstance(given, str) else given:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                yield f"trainable.{key}: {pattern!r} is not a regular expression: {error}"
 
 
 def _brace_errors(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
