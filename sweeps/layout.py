@@ -28,8 +28,8 @@ LAYOUT_AXES = ("strategy", "nodes", "fsdp_size", *MODEL_PARALLEL, "trainable.act
 """Axes that divide a trial's work among GPUs. What is learned changes by rounding only, unless `is_independent`."""
 
 
-def is_sharded(strategy: str) -> bool:
-    """Return whether ranks hold parts of the parameters under this strategy."""
+def may_shard(strategy: str) -> bool:
+    """Return whether ranks hold parts of the parameters under this strategy, if there are several."""
     return strategy in _SHARDED
 
 
@@ -121,7 +121,7 @@ class Layout:
     @property
     def is_sharded(self) -> bool:
         """Return whether ranks hold parts of the parameters; a single rank holds all of them."""
-        return is_sharded(self.strategy) and self.devices > 1
+        return may_shard(self.strategy) and self.devices > 1
 
     @property
     def plainest(self) -> Layout:
@@ -181,9 +181,9 @@ def layout_of(
             f"tensor_parallel={tensor} divides layers within a node, and nodes={gang.nodes} have {per_node} each"
         )
     parts = devices // size
-    if fsdp_size is not None and not is_sharded(strategy):
+    if fsdp_size is not None and not may_shard(strategy):
         raise ValueError(f"fsdp_size={fsdp_size} is for strategy=fsdp and fsdp_grad, not for {strategy}")
-    shards = (fsdp_size or parts) if is_sharded(strategy) else 1
+    shards = (fsdp_size or parts) if may_shard(strategy) else 1
     if parts % shards:
         whole = f"fsdp_size={shards}" if size == 1 else f"fsdp_size={shards} × {text}"
         raise ValueError(f"gpus={devices} is not a multiple of {whole}")

@@ -66,7 +66,7 @@ FURTHER = (
 )
 """Columns after those; the further axes follow."""
 
-_TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "tokens_per_s", "time_to_target_s", "total_s")
+_GEOMETRIC = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "tokens_per_s", "time_to_target_s", "total_s")
 OF_TEXTS = ("val_loss", "bits_per_byte", "tokens", "sequence_length", "tokens_per_s", "mfu_nominal")
 """Figures of language models that every frame has; `val_loss` and `mfu_nominal` are of all trainables."""
 
@@ -94,7 +94,7 @@ def summary_frame(
     """
     ok = with_valid_timings(trials)[trials["status"] == Status.OK.value]
     # Speed-ups are ratios, and the mean of logarithms makes the ratio of two means the mean of the ratios.
-    ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _TIMES})
+    ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _GEOMETRIC})
     cells = _cells(trials, comparison)
     _add_figures(cells, ok)
     cells = cells.copy()  # in one piece: pandas warns of a frame with many inserted columns
@@ -183,7 +183,7 @@ def _machines(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
 def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     """Add what follows from a cell's own ok seeds, without a comparison."""
     # Means over the seeds, with their intervals.
-    log_of = {column: f"log {column}" for column in _TIMES}
+    log_of = {column: f"log {column}" for column in _GEOMETRIC}
     by_seed = BySeed(cells.index, ok)
     means = {column: mean_interval(by_seed.table(ok[column])) for column in _MEANS}
     means |= {column: mean_interval(by_seed.table(ok[log])).map(np.exp) for column, log in log_of.items()}

@@ -176,9 +176,9 @@ def not_ok_by_status(cells: pd.DataFrame) -> str:
     if not (cells["n_ok"] > 0).any():
         return ""
     differing, texts = varying(cells), []
-    for status, group in cells[cells["status"] != Status.OK.value].groupby("status", sort=False):
+    for worst, group in cells[cells["status"] != Status.OK.value].groupby("status", sort=False):
         more = f" and {numbers.counted(len(group) - 1, 'other cell', 'other cells')}" if len(group) > 1 else ""
-        texts.append(f"{status}: {cell_label(group.iloc[0].to_dict(), differing)}{more}")
+        texts.append(f"{worst}: {cell_label(group.iloc[0].to_dict(), differing)}{more}")
     return "; ".join(texts)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from sweeps.axes import is_number, is_whole
 from sweeps.errors import UnknownChoice
-from sweeps.layout import is_sharded
+from sweeps.layout import may_shard
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 from trainables.availability import absent, not_here, runs_here
 from trainables.optimizers import schedules
@@ -218,7 +218,7 @@ def _layout_errors(config: Mapping[str, Any]) -> Iterator[str]:
     strategy, degree = config.get("strategy", "auto"), config.get("tensor_parallel", 1)
     trainable, model = config["trainable"], config.get("model") or {}
     is_divided = is_whole(degree) and degree > 1
-    if trainable.get("cuda_graph") == "on" and (is_sharded(strategy) or is_divided):
+    if trainable.get("cuda_graph") == "on" and (may_shard(strategy) or is_divided):
         cause = f"tensor_parallel={degree}" if is_divided else f"strategy={strategy}"
         yield (
             f"{cause} needs trainable.cuda_graph=off: every pass gathers parameters to new addresses, and a graph"

@@ -220,12 +220,12 @@ def watch_trainer(module):
 
 def watch_keras(module):
     """Give every training of Keras 3 the callback."""
-    begin = module.CallbackList.__init__
+    original_init = module.CallbackList.__init__
 
     def begin_with_callback(self, callbacks=None, *args, **kwargs):
         given = [] if callbacks is None else callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
         own = keras_callback(sys.modules["keras.src.callbacks.callback"].Callback)
-        begin(self, [*given, own], *args, **kwargs)
+        original_init(self, [*given, own], *args, **kwargs)
 
     module.CallbackList.__init__ = begin_with_callback
 
