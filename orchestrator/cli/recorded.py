@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from orchestrator.config.commands import command
 from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.hydra_private import flags_parser
-from orchestrator.config.overrides import FROM_PROGRAM, command, key_of, literal, with_search_path
+from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, with_search_path
 from orchestrator.config.request import READING
 from orchestrator.config.schema import value_at
 from orchestrator.config.search_path import PRIMARY, with_primary

@@ -1,18 +1,14 @@
-"""Overrides in Hydra's grammar: from Python values, from what a person types, and back; commands for more seeds."""
+"""Overrides in Hydra's grammar: from Python values, and from what a person types."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from hydra.errors import HydraException
-
-from orchestrator.config.hydra_private import parsed_overrides
 from sweeps.errors import ConfigError
 from sweeps.sweep import STANDARD_AXES
 from sweeps.trial import BUDGET_UNITS
@@ -208,68 +204,6 @@ def _in_grammar(argument: str, sweep: str) -> str:
     return f"++{argument}" if _FREELY_NAMED.match(argument) else argument
 
 
-_DOTTED_AXIS = re.compile(r"\+\+sweep\.axes=\{([\w./@-]+):(.*)\}", re.DOTALL)
-_FOLDER = re.compile(r"hydra\.searchpath=\[file://([^,\]]+)\]")
-
-
-def shell_command(overrides: Sequence[str]) -> str:
-    """Return the equivalent shell command, without the `KEY=null` that setting an alternative implies."""
-    set_keys = {key for key, _, value in (override.partition("=") for override in overrides) if value != "null"}
-    implied = {f"{other}=null" for key in set_keys for other in alternatives(key)}
-    typed, last = _with_command_last([override for override in overrides if override not in implied])
-    words = ["python -m orchestrator"]
-    for override in typed:
-        folder = _FOLDER.fullmatch(override)  # a single folder of the user's configs
-        if not folder:
-            words.append(_shell_word(_as_typed(override, overrides)))
-        elif f"--config-dir={folder[1]}" not in typed:
-            words += ["-cd", _shell_word(folder[1])]
-    return " ".join([*words, *last])
-
-
-_BARE_WORD = re.compile(r"(?:[\w@%+=:,./-]|\{[a-z]\w*(?:\.\w+)*\})+")
-"""A word that no shell changes: one name in braces is not expanded."""
-
-
-def _with_command_last(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides without the command, and the words of the command from `--` on; none if it has no list."""
-    of_command = [override for override in overrides if key_of(override) in ("trainable", "trainable.argv")]
-    argv = of_command[-1] if of_command else ""
-    if not argv.startswith("trainable.argv=["):
-        return list(overrides), []
-    try:
-        listed: Any = parsed_overrides([argv])[0].value()
-        words = [str(word).replace("\\${", "${") for word in listed]
-    except HydraException:
-        return list(overrides), []
-    own = [override for override in overrides if override not in of_command]
-    # The name of the sweep is left out if the command gives it.
-    for rest in ([override for override in own if key_of(override) != "sweep.name"], own):
-        try:
-            is_same = {*with_command([*rest, "--", *words])} == {*own, "trainable=command", argv}
-        except ConfigError:
-            continue
-        if is_same:
-            return rest, ["--", *(word if _BARE_WORD.fullmatch(word) else shlex.quote(word) for word in words)]
-    return list(overrides), []
-
-
-def _as_typed(override: str, overrides: Sequence[str]) -> str:
-    """Return one of the overrides as a person would write it; `rewritten` is the way back."""
-    if axis := _DOTTED_AXIS.fullmatch(override):
-        key = f'"{axis[1]}"' if "." in axis[1] else axis[1]
-        return f"sweep.axes.{key}={axis[2]}"
-    group, _, choice = override.partition("=")
-    if f"sweep={group.removeprefix('sweep/')}" in overrides and group.startswith("sweep/"):
-        return f"scale={choice}"
-    return override
-
-
-def _shell_word(argument: str) -> str:
-    """Quote an argument for a shell, in double quotes if Hydra needs quotes inside: "a='b'"."""
-    return f'"{argument}"' if "'" in argument and not set(argument) & set('"$`\\!') else shlex.quote(argument)
-
-
 def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     for key, value in config.items():
         path = (*prefix, str(key))
@@ -284,42 +218,3 @@ def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[t
             yield f'sweep.axes."{key}"', value
         else:
             yield dotted, value
-
-
-_OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "forecast.gpus=", "compare.", "format=")
-"""Overrides that a command for more seeds drops: it sets the axes, runs trials, and reruns none."""
-
-
-def command(overrides: Sequence[str], extra: Sequence[str], dropped: Sequence[str] = _OTHER) -> str:
-    """Return the shell command with the user's overrides, except those that begin with `dropped`, and extra ones."""
-    # A program gave a section that no command line can express.
-    if any(override.endswith(FROM_PROGRAM) for override in overrides):
-        return f"run_sweep(…, {', '.join(map(repr, extra))})"
-    beginnings = (*dropped, *["sweep.zip="] * any(override.startswith("sweep.zip=") for override in extra))
-    kept = [override for override in overrides if not f"{key_of(override)}=".startswith(beginnings)]
-    return shell_command([*kept, *extra])
-
-
-def settle_command(overrides: Sequence[str]) -> str:
-    """Return the command that runs further seeds until the verdict is clear."""
-    return command(overrides, ["mode=settle"], dropped=("mode=", "rerun="))
-
-
-def narrowed_to(
-    cell: Mapping[str, Any], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
-) -> list[str]:
-    """Return overrides that narrow the sweep to a cell and these seeds; its `exclude` and `zip` may not fit then."""
-    quoted = {axis: f'"{axis}"' if "." in axis or "/" in axis else axis for axis in cell}
-    # A frame with missing values holds whole numbers as floats.
-    whole = {
-        axis: int(value) if isinstance(value, float) and value.is_integer() else value for axis, value in cell.items()
-    }
-    given = [f"sweep.axes.{quoted[axis]}=[{literal(value)}]" for axis, value in whole.items()]
-    is_range = len(seeds) > 5 and list(seeds) == list(range(len(seeds)))
-    text = f"'range(0,{len(seeds)})'" if is_range else f"[{','.join(map(str, seeds))}]"  # Hydra's grammar
-    given.append(f"sweep.axes.seed={text}")
-    if zips:
-        given.append("sweep.zip=[]")
-    if excludes:
-        given.append("sweep.exclude=[]")
-    return given

@@ -17,7 +17,7 @@ import pandas as pd
 
 from orchestrator.analysis.summary import rows_of
 from orchestrator.analysis.trials import parsed_cell
-from orchestrator.config.overrides import command, narrowed_to, settle_command
+from orchestrator.config.commands import command, narrowed_to, settle_command
 from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import SAFE, TIE

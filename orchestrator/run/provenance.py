@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.overrides import shell_command
+from orchestrator.config.commands import shell_command
 from orchestrator.config.request import Request
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.history import changes_between
