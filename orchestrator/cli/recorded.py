@@ -76,9 +76,11 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     given = {key: value for key, equals, value in (argument.partition("=") for argument in arguments) if equals}
     chooses_config = "sweep" in given or any(argument.startswith(_OWN_CONFIG[2:]) for argument in arguments)
     place = given.get("results_dir", "results").strip("'\"")
-    words = [argument for argument in arguments if "=" not in argument and argument[:1] not in ("-", "~", "+")]
-    if words and (given.get("mode") == "compare" or (given.get("mode") in READING and not chooses_config)):
-        raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {_folders_meant(given['mode'], words)}"])
+    if given.get("mode") == "compare" or (given.get("mode") in READING and not chooses_config):
+        # The value of a flag, as in `-cd conf`, is no folder of results.
+        overrides = flags_parser().parse_intermixed_args(list(arguments)).overrides
+        if words := [override for override in overrides if "=" not in override and override[:1] not in ("~", "+")]:
+            raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {_folders_meant(given['mode'], words)}"])
     # A mode that runs code takes nothing from a folder that may be a stranger's.
     if given.get("mode") not in READING or chooses_config or "://" in place:
         return Completed(own=arguments)

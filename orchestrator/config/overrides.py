@@ -147,7 +147,8 @@ def with_command(arguments: Sequence[str]) -> list[str]:
 
 _AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)
 
-_HOME = re.compile(r"""(?P<key>[\w.+-]+)=(?P<quote>['"]?)(?P<place>~[\w.-]*(/.*)?)(?P=quote)""")
+_HOME = re.compile(r"(?P<key>[\w.+-]+)=(?P<place>~[\w.-]*/.*)")
+"""An unquoted path in a home; a quoted value is a text, and `~` alone may be YAML's null."""
 
 _ID = re.compile(r"""(?<=[=\[,\s])\d[\da-f]*(?=[\],\s]|$)""")
 
@@ -190,8 +191,9 @@ def _in_grammar(argument: str, sweep: str) -> str:
     # `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, names an axis with dots, which Hydra can say as a dictionary.
     if axis := _AXIS.match(argument):
         key, value = axis["key"], axis["value"]
-        # In a dictionary Hydra takes neither a list without brackets nor a range without quotes.
-        if key not in STANDARD_AXES and "," in value and value[0] not in "[{'\"":
+        # In a dictionary Hydra takes neither a list without brackets nor a range without quotes. An interpolation
+        # (`${…}`) has commas of its own.
+        if key not in STANDARD_AXES and "," in value and value[0] not in "[{'\"$":
             value = f"'{value}'" if value.startswith("range(") else value if "(" in value else f"[{value}]"
         return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
     if argument.lstrip("+").startswith("rerun="):

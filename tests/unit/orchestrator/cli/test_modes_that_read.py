@@ -61,6 +61,28 @@ def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, s
     assert start("mode=compare")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        *((words, 0) for words in ("-cd {}", "--config-dir {}", "--config-dir={}", "-cd {} -cn config")),
+        *((words, 2) for words in ("-cd {} stray", "stray", "{}")),
+    ],
+)
+@pytest.mark.parametrize("mode", ["mode=compare compare.with={}/other", "mode=report report.html=false"])
+def test_values_of_flags_are_no_stray_words(
+    start: Callable[..., tuple[int, str]], tmp_path: Path, mode: str, words: str, status: int
+) -> None:
+    given, told = start(*f"{mode} {words}".format(tmp_path, tmp_path).split())
+    assert (given, "is not KEY=VALUE" in told) == (status, status == 2)
+
+
+@pytest.mark.parametrize("mode", ["compare", "report"])
+def test_a_flag_without_its_value_is_refused(mode: str) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main([f"mode={mode}", "-cd"])
+    assert exit.value.code == 2
+
+
 HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b2J\b\r\u202ereversed"
 
 

@@ -120,9 +120,11 @@ def test_own_dashes_of_the_command_are_no_flags(capsys) -> None:
     ("typed", "read"),
     [
         ("results_dir=~/x", "results_dir=/home/me/x"),
-        ("results_dir='~/x'", "results_dir=/home/me/x"),
+        *((text, text) for text in ("results_dir='~/x'", "trainable.prompt='~5'", 'trainable.prompt="~5/s"')),
+        *((text, text) for text in ("budget.epochs=~", "trainable.prompt=~5")),
         ("sweep.axes.seed=range(0,3)", "sweep.axes.seed='range(0,3)'"),
         ("sweep.axes.optimizer.momentum=0.8,0.9", "++sweep.axes={optimizer.momentum:[0.8,0.9]}"),
+        ("sweep.axes.optimizer.lr=${oc.decode:'[1,2]'}", "++sweep.axes={optimizer.lr:${oc.decode:'[1,2]'}}"),
         ("sweep.axes.optimizer.momentum=range(0,3)", "++sweep.axes={optimizer.momentum:'range(0,3)'}"),
     ],
 )
