@@ -76,15 +76,16 @@ for _key in SCHEMA:
 GROUPS = ("model", "data", "optimizer", "schedule")
 
 
-def at_default(identifying: Mapping[str, Any], folder: Path | None = None) -> Iterator[str]:
+def at_default(identifying: Mapping[str, Any]) -> Iterator[str]:
     """Yield the dotted keys, of sections of trials (`config`) and own keys, whose value is that of the shipped file."""
-    place = folder or config_dir()
-    defaults = {key: value for key, value in flat(_of_file(place / "config.yaml")) if not key.startswith("budget.")}
+    defaults = {
+        key: value for key, value in flat(_of_file(config_dir() / "config.yaml")) if not key.startswith("budget.")
+    }
     sections = identifying["config"]
     for group in (*GROUPS, "trainable", "budget"):
         section = sections.get(group)
         if isinstance(section, Mapping):
-            shipped = _defaults(group, section, place)
+            shipped = _defaults(group, section)
             defaults |= {f"config.{group}.{key}": value for key, value in shipped.items()}
     for key, value in flat(identifying):
         # A name tells which file has the defaults of the others.
@@ -95,24 +96,24 @@ def at_default(identifying: Mapping[str, Any], folder: Path | None = None) -> It
             yield key
 
 
-def _defaults(group: str, section: Mapping[str, Any], place: Path) -> Mapping[str, Any]:
+def _defaults(group: str, section: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return {dotted key: default} of a section, from the shipped file that the section's name or code belongs to."""
     if group == "budget":
-        return dict(flat(_of_file(place / "config.yaml")["budget"]))
+        return dict(flat(_of_file(config_dir() / "config.yaml")["budget"]))
     if group != "trainable":
-        return shipped_values(group, str(section.get("name")), place)
+        return shipped_values(group, str(section.get("name")))
     # Code of the user's own has the keys of `trainable=function`.
-    file = _trainables(place).get(section.get("_target_"), place / group / "function.yaml")
+    file = _trainables().get(section.get("_target_"), config_dir() / group / "function.yaml")
     values = dict(_of_file(file))
     # Read here and not composed by Hydra, which takes far longer.
     bases = [base for base in values.pop("defaults", ()) if base != "_self_"]
-    inherited = [dict(flat(_of_file(place / group / f"{base}.yaml"))) for base in bases]
+    inherited = [dict(flat(_of_file(config_dir() / group / f"{base}.yaml"))) for base in bases]
     return {key: value for level in (*inherited, dict(flat(values))) for key, value in level.items()}
 
 
-def _trainables(place: Path) -> dict[Any, Path]:
+def _trainables() -> dict[Any, Path]:
     """Return the file of each shipped trainable by the path of its code; that of `trainable=function` has none."""
-    return {_of_file(file).get("_target_"): file for file in sorted((place / "trainable").glob("*.yaml"))}
+    return {_of_file(file).get("_target_"): file for file in sorted((config_dir() / "trainable").glob("*.yaml"))}
 
 
 def shipped_part(config: Mapping[str, Any], section: str) -> Mapping[str, Any] | None:
@@ -120,9 +121,9 @@ def shipped_part(config: Mapping[str, Any], section: str) -> Mapping[str, Any] |
     given = config[section]
     if section != "trainable":
         return shipped_values(section, str(given.get("name"))) or None
-    file = _trainables(config_dir()).get(given.get("_target_"))
+    file = _trainables().get(given.get("_target_"))
     # The file of `trainable=noop`, which stands in for any trainable, has no check.
-    return _defaults(section, given, config_dir()) if file and "_check_" in _of_file(file) else None
+    return _defaults(section, given) if file and "_check_" in _of_file(file) else None
 
 
 def options_with(key: str) -> list[str]:
@@ -143,9 +144,9 @@ def keys_of_groups() -> dict[str, list[str]]:
     return keys
 
 
-def shipped_values(group: str, name: str, place: Path | None = None) -> Mapping[str, Any]:
+def shipped_values(group: str, name: str) -> Mapping[str, Any]:
     """Return {dotted key: value} of the shipped file with this name; empty if there is none."""
-    file = (place or config_dir()) / group / f"{name}.yaml"
+    file = config_dir() / group / f"{name}.yaml"
     return dict(flat(_of_file(file))) if name.isidentifier() and file.is_file() else {}
 
 
