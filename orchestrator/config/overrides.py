@@ -192,7 +192,7 @@ def _in_grammar(argument: str, sweep: str) -> str:
     if axis := _AXIS.match(argument):
         key, value = axis["key"], axis["value"]
         # In a dictionary Hydra takes neither a list without brackets nor a range without quotes. An interpolation
-        # (`${…}`) has commas of its own.
+        # (`${…}`) may contain commas.
         if key not in STANDARD_AXES and "," in value and value[0] not in "[{'\"$":
             value = f"'{value}'" if value.startswith("range(") else value if "(" in value else f"[{value}]"
         return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
