@@ -36,15 +36,18 @@ class Habits:
     actions: dict[str, str] = field(default_factory=dict)  # what to do where no override does it
     synonyms: dict[str, dict[str, str]] = field(default_factory=dict)  # {key: {word: value}}
     remarks: dict[str, Mapping[str, str]] = field(default_factory=dict)  # by the text of a replacement
+    places: Collection[str] = ()  # the places for what the user has written: `{results_dir|results}`
 
     @staticmethod
     @functools.cache
     def read() -> Habits:
         """Read the file, which only an error needs."""
-        content = files.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+        tables = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+        content, places = files.load(tables), {place[0] for place in _PLACE.finditer(tables)}
         values = {f"{key}={value}": entry for key, part in content["values"].items() for value, entry in part.items()}
         entries = {**content["keys"], **values}
-        habits = Habits(remarks={text: entry for text, entry in entries.items() if not isinstance(entry, str)})
+        remarks = {text: entry for text, entry in entries.items() if not isinstance(entry, str)}
+        habits = Habits(remarks=remarks, places=places)
         for text, entry in content["keys"].items():
             for word in _words_of(entry):
                 replacements = habits.replacements.setdefault(word, [])
@@ -178,28 +181,23 @@ def _in_brackets(key: str, value: str) -> str:
     return f"[{values_in(count[1] if count else value, every=key.endswith('seed')) or '…'}]"
 
 
-_FILLED = re.compile(r"\{([\w.]+(?:\|[\w.]+)+)\}")
-"""A place in a line for what the user has written under a key, or its last part: `{results_dir|results}`."""
+_PLACE = re.compile(r"\{([\w.]+(?:\|[\w.]+)+)\}")
+"""A place in the tables for what the user has written under one of some keys: `{results_dir|results}`."""
 
 
 def filled(lines: Iterable[str], arguments: Iterable[str]) -> list[str]:
     """Return the lines with the values of these arguments in them; the last word of a place stands for no value."""
-    given: dict[str, str] = {}
-    for argument in arguments:
-        key, equals, value = argument.lstrip("+-").partition("=")
-        if equals and re.fullmatch(r"[\w./+:-]+", value):
-            given |= {key: value, key.rpartition(".")[2].lower().replace("-", "_"): value}
-    for better, words in _BETTER.items():
-        given |= {"better": better} if {*words} & {value.lower() for value in given.values()} else {}
+    parts = [argument.lstrip("+-").partition("=") for argument in arguments]
+    given = {key: value for key, _, value in parts if re.fullmatch(r"[\w./+:-]+", value)}
+    places = Habits.read().places
 
     def value_of(place: re.Match[str]) -> str:
+        if place[0] not in places:  # text of the user's, such as a pattern
+            return place[0]
         *names, default = place[1].split("|")
         return next((given[name] for name in names if name in given), default)
 
-    return [_FILLED.sub(value_of, line) for line in lines]
-
-
-_BETTER = {"lower": ("min", "minimize", "minimise", "lower"), "higher": ("max", "maximize", "maximise", "higher")}
+    return [_PLACE.sub(value_of, line) for line in lines]
 
 
 def explained(line: str) -> str:

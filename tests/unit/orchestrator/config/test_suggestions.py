@@ -521,7 +521,13 @@ def test_what_hydra_says_is_one_short_line(error: Exception) -> None:
     [
         (["metric=val_loss", "direction=minimize"], ["{name: val_loss, better: lower}"]),
         (["max_cost=20"], ["sweep.budget.cost=20 report.price_per_gpu_hour=PRICE"]),
+        (["metric.name=val_loss", "metric.goal=minimize", "a.best=max"], ["{name: val_loss, better: lower}'\n"]),
+        (["mode=max", "greater_is_better=False"], ["METRIC, better: higher}'\n", "METRIC, better: lower}'\n"]),
+        (["higher_is_better=no"], ["better: lower}'\n"]),
+        (["metric_mode=max"], ["better: higher}'\n"]),
+        (["direction=x", "a.b=min"], ["better: higher}' (or lower)\n"]),
         (["mode=clean", "results_dir=/x"], ["rm -r /x/batch_scaling"]),
+        (["mode=clean", "study.sweep=abc", "x.results_dir=y"], ["rm -r results/batch_scaling"]),
         (["only=2x32-sqrt"], ["sweep.axes.gpus=[2]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[sqrt]"]),
         (["cost.gpu_hour=3.5"], ["report.price_per_gpu_hour=3.5"]),
         (["sweep.axes.momentum=[0.8,0.9]"], ["'sweep.axes.\"optimizer.momentum\"=[0.8,0.9]'"]),
@@ -535,3 +541,8 @@ def test_what_the_user_wrote_is_in_the_line_to_type(
     assert main(["sweep=batch_scaling", *arguments]) == 2
     told = capsys.readouterr().err
     assert all(part in told for part in parts)
+
+
+@pytest.mark.parametrize("text", ["loss ({a|b})", "{val|test}", "{x.results_dir|results}", "{results_dir}"])
+def test_braces_of_the_user_are_not_filled(text: str) -> None:
+    assert filled([f"pattern {text!r} is wrong"], ["results_dir=/x", "a=1", "val=2"]) == [f"pattern {text!r} is wrong"]
