@@ -67,14 +67,13 @@ class Corpus(Lengths):
         return 1 + max(int(tokens.max()) for tokens in files if len(tokens))
 
 
-_OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])", re.IGNORECASE)
-_OF_VALIDATION = re.compile(r"(?<![a-z])(e?val|valid(ation)?)(?![a-z])", re.IGNORECASE)
-"""Whole words: `latest_train` is no test, and `retrieval-train` no validation."""
+_HELD_OUT = re.compile(r"(?<![a-z])(test|e?val|valid|validation)(?![a-z])", re.IGNORECASE)
+"""Names with one of these words are not for training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFiles(Lengths):
-    """A .bin file, or a folder with files whose names contain `train`, and perhaps the words `val` and `test`.
+    """A .bin file, or a folder with files whose names contain `train`, and perhaps `val` and `test`.
 
     Tokens are plain uint16 as nanoGPT writes them, `dtype`, or what the header of llm.c says.
     """
@@ -94,14 +93,21 @@ class TokenFiles(Lengths):
         return Corpus(**parts, bytes_per_token=self.bytes_per_token, **self.lengths())
 
     def _kinds(self) -> list[list[Path]]:
-        """Return the files for training, validation and test."""
+        """Return the files for training, validation and test.
+
+        Raises TokenError if there is none for training, or a name does not tell: `latest_train`, `trainval`.
+        """
         path = Path(self.path).expanduser().resolve()
         if path.is_file():
             return [[path], [], []]
         files = sorted(path.glob("*.bin"))
         # Names may match twice, such as val_test.bin: the most special kind wins, and training never sees it.
-        test = [file for file in files if _OF_TEST.search(file.stem)]
-        validation = [file for file in files if _OF_VALIDATION.search(file.stem) and file not in test]
+        test = [file for file in files if "test" in file.stem]
+        validation = [file for file in files if "val" in file.stem and file not in test]
+        for file in (*test, *validation):
+            if "train" in file.stem and not _HELD_OUT.search(file.stem):
+                kind = "test" if file in test else "val"
+                raise TokenError(f"{file} is named for both train and {kind}: rename it, or leave it out of the folder")
         train = [file for file in files if "train" in file.stem and file not in (*test, *validation)]
         if not train:
             raise TokenError(

@@ -273,6 +273,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
     named = [ids[row] for row in (safe, least_cost, value, contenders.poor_reference, *others) if row is not None]
     named += [count.cell_id for count in counts if count.cell_id]
     named += [cell.cell_id for step in steps for cell in step.cells]
+    named += [ids[contenders.names.index(step.name_of_fewer)] for step in steps if step.name_of_fewer]
     cells_discussed = shortlist(contenders, [*named, *([second.values["cell_id"]] if second else [])])
     outcome = Recommendation(
         terms=terms,

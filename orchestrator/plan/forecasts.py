@@ -114,8 +114,16 @@ class Forecasts:
     def _forecast(self, trial: TrialSpec) -> Forecast | None:
         # What the cell itself has measured is better than anything derived.
         own = self.measured.of_cell(trial)
-        if own:
+        if own and own.step_s:
             return own
+        derived = self._derived(trial)
+        if own is None or derived is None or derived.step_s is None:
+            return own or derived
+        # No timing of the cell is valid: only its memory is known better.
+        return replace(derived, fits=own.fits, why="", peak_memory_gb=own.peak_memory_gb or derived.peak_memory_gb)
+
+    def _derived(self, trial: TrialSpec) -> Forecast | None:
+        """Return the forecast from rehearsals and from other cells."""
         network = self._network(trial)
         rehearsed = self.rehearsals.forecast(trial, network)
         extrapolated = self.measured.of_line(trial, network)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from orchestrator.plan.estimates import Estimate, Forecast, Network, of_step, tr
 from orchestrator.plan.rehearsals import TIME
 from orchestrator.store.alike import but_for_batch, but_for_gpus
 from orchestrator.store.record import TrialRecord, metric_value, samples_to_target
+from orchestrator.telemetry.timing_gate import judgements_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -26,23 +27,31 @@ class Measured:
 
     cells: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
     lines: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
-    """Records that differ in GPUs, and in the side of the batch that follows from them."""
+    """Records with a valid timing that differ in GPUs, and in the side of the batch that follows from them."""
     economies: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
     """Records that differ in GPUs and batch."""
+    timed: Collection[str] = ()
+    """The trials whose timing is valid: no speed follows from the others."""
 
     @staticmethod
     def of(records: Iterable[TrialRecord]) -> Measured:
         """Group the records."""
+        records = list(records)
+        timed = {trial_id for trial_id, judgement in judgements_of(records).items() if not judgement.fault}
         cells, lines, economies = (defaultdict[str, list[TrialRecord]](list) for _ in range(3))
         for record in records:
             if record.status is Status.OK:
                 cells[record.cell_id].append(record)
-                lines[but_for_gpus(record)].append(record)
+                if record.trial_id in timed:
+                    lines[but_for_gpus(record)].append(record)
                 economies[but_for_batch(record)].append(record)
-        return Measured(cells=cells, lines=lines, economies=economies)
+        return Measured(cells=cells, lines=lines, economies=economies, timed=timed)
 
     def of_cell(self, trial: TrialSpec) -> Forecast | None:
-        """Return what the seeds of the trial's cell had: the median, and an interval that holds all of them."""
+        """Return what the seeds of the trial's cell had: the median, and an interval that holds all of them.
+
+        Its speed is known only from valid timings.
+        """
         if trial.cell_id not in self.cells:
             return None
         records = self.cells[trial.cell_id]
@@ -54,14 +63,16 @@ class Measured:
             within = Estimate.within(statistics.median(known), TIME.rehearsed)
             return Estimate(value=within.value, lo=min(within.lo, *known), hi=max(within.hi, *known))
 
-        rate = of(metric_value(record.metrics, "samples_per_s") for record in records)
+        timed = [record for record in records if record.trial_id in self.timed]
+        rate = of(metric_value(record.metrics, "samples_per_s") for record in timed)
         samples = trial.batch.global_batch_size
         return Forecast(
             fits="yes",
+            why="" if timed else "none of its timings is valid",
             peak_memory_gb=of(metric_value(record.metrics, "peak_memory_gb") for record in records),
             step_s=rate.map(lambda samples_per_s: samples / samples_per_s) if rate else None,
             samples_per_s=rate,
-            train_s=of(metric_value(record.metrics, "train_s") for record in records),
+            train_s=of(metric_value(record.metrics, "train_s") for record in timed),
             duration_s=of(record.wall_s for record in records),
             source=FROM_JOURNAL,
         )

@@ -186,7 +186,12 @@ class Plan:
 
     @functools.cached_property
     def originals(self) -> Mapping[str, str]:
-        """The first trial with the same training, by the id of each other one, which gets its result."""
+        """The first trial with the same training, by the id of each other one, which gets its result.
+
+        With `sweep.phases` each of them trains: its timing decides what is left out.
+        """
+        if self.forecasts.settings.sweep.phases:
+            return {}
         # At the reference batch most rules give the same training: it would be paid for once per rule.
         equivalent = equivalent_cells(self.trials)
         by_cell = {(trial.cell_id, trial.seed): trial.trial_id for trial in self.trials}
@@ -201,8 +206,7 @@ class Plan:
     def expected_s(self, trial: TrialSpec) -> float | None:
         """Return the seconds that a trial takes; None if unknown."""
         seconds = self.durations.expected_s(trial)
-        is_copied = trial.trial_id in self.originals and not self.forecasts.settings.sweep.phases
-        return 0.0 if is_copied and seconds is not None else seconds
+        return 0.0 if trial.trial_id in self.originals and seconds is not None else seconds
 
     @functools.cached_property
     def timetable(self) -> Timetable:

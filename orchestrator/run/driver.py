@@ -184,10 +184,10 @@ class SweepRun:
         """Run what needs to run, on a back end that is started only then, and return the plan with added trials."""
         request, history = self.checked.request, self.journal.history
         began_s = time.monotonic()
-        waiting = len(plan.may_run(waits=request.waits))
-        report, shares_s = request.settings.report, plan.timetable.shares_s
+        waiting = plan.may_run(waits=request.waits)
+        report, shares_s = request.settings.report, plan.timetable.shares_s_of(waiting)
         margin = math.inf if report.objective == NO_OBJECTIVE else report.margin
-        display = Display(self.console, waiting, request.metric, margin, shares_s)
+        display = Display(self.console, len(waiting), request.metric, margin, shares_s)
         with display, self.interrupt.said_by(display.say):
             session = Session(
                 self.folder,

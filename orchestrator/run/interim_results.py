@@ -55,8 +55,9 @@ class InterimResults:
             self._rates[row["measures"] or row["trial_id"]] = (rate, unit, row)
 
     def _metrics(self) -> dict[str, float]:
-        """Return the metric of choice by trial, as far as it is known."""
-        known = {key: metric_value(row["metrics"], self._metric.name) for key, (row, _) in self._rows.items()}
+        """Return the metric of choice by ok trial, as far as it is known."""
+        ok = {key: row for key, (row, _) in self._rows.items() if row["status"] == Status.OK}
+        known = {key: metric_value(row["metrics"], self._metric.name) for key, row in ok.items()}
         return {key: value for key, value in known.items() if value is not None}
 
     def _fastest(self) -> dict[float, tuple[float, str, str]]:

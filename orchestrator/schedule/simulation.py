@@ -82,14 +82,18 @@ class Timetable:
         """Seconds from the first start to the last end; None if no duration is known."""
         return None if self.schedule and self.unknown == len(self.schedule) else makespan_s(self.schedule)
 
-    @property
-    def shares_s(self) -> dict[str, float]:
-        """By how many seconds each trial makes the schedule longer, by its id; empty if no duration is known."""
+    def shares_s_of(self, trials: Sequence[TrialSpec]) -> dict[str, float]:
+        """Return by how many seconds each trial makes the schedule longer, by its id; {} if no duration is known.
+
+        A trial that is not in the schedule, because it waits for a node, counts as the mean of the others.
+        """
         total_s = sum(place.end_s - place.start_s for place in self.schedule)
         if not total_s or self.makespan_s is None:
             return {}
         at_once = total_s / self.makespan_s
-        return {place.trial.trial_id: (place.end_s - place.start_s) / at_once for place in self.schedule}
+        shares_s = {place.trial.trial_id: (place.end_s - place.start_s) / at_once for place in self.schedule}
+        mean_s = statistics.fmean(shares_s.values())
+        return {trial.trial_id: shares_s.get(trial.trial_id, mean_s) for trial in trials}
 
     @property
     def gpu_hours(self) -> float:

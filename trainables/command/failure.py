@@ -11,10 +11,13 @@ from trainables.command.output_lines import SEARCHED
 from trainables.context import DeviceMemoryError, DivergedError, PortInUseError
 from trainables.rank import DEVICE_MEMORY_TEXTS, HOST_MEMORY_TEXT, PORT_IN_USE
 
-_DEVICE_MEMORY = (*map(re.escape, DEVICE_MEMORY_TEXTS), r"\bOutOfMemoryError\b")
-_HOST_MEMORY = (re.escape(HOST_MEMORY_TEXT), r"(^|\s)MemoryError\b", r"\bstd::bad_alloc\b")
-_ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Exit|Interrupt)\b.*|\S*python[\d.]*: .*)")
-"""An exception, or what Python itself says of a file or module that it does not find."""
+_DEVICE_MEMORY = (*map(re.escape, DEVICE_MEMORY_TEXTS), r"\btorch(\.cuda)?\.OutOfMemoryError\b")
+_HOST_MEMORY = (re.escape(HOST_MEMORY_TEXT), r"\b(OutOf)?MemoryError\b", r"\bstd::bad_alloc\b")
+_ERROR = re.compile(
+    r"^(?:\[rank\d+\]:\s*)?"
+    r"([\w.]*(?:Error|Exception|Exit|Interrupt)\b.*|\S*python[\d.]*: .*|\S+: error: .*)"
+)
+"""An exception, what Python itself says of a file or module that it does not find, or what argparse says of options."""
 _SIGNALS = {int(number): number.name for number in signal.Signals}
 _NOT_THE_CAUSE = re.compile(r"ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException")
 _KILLED_RANK = re.compile(
@@ -73,10 +76,9 @@ class FailureCause:
         if exit_code in ok_exit_codes:
             return
         # A command that reports a lack of memory may still succeed, and its last error be a broken connection.
-        if "device memory" in self._lines:
-            raise DeviceMemoryError(self._lines["device memory"])
-        if "host memory" in self._lines:
-            raise MemoryError(self._lines["host memory"])
+        for kind, line in self._lines.items():  # the first one is the cause
+            if kind in ("device memory", "host memory"):
+                raise (DeviceMemoryError if kind == "device memory" else MemoryError)(line)
         if "port" in self._lines:
             hint = "a port that the command chose is in use; {master_port} is a free one"
             raise PortInUseError(f"{hint}: {self._lines['port']}")

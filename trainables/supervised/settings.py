@@ -258,9 +258,10 @@ def _own_code_errors(config: Mapping[str, Any]) -> list[str]:
     is_about_to_run = config.get("mode") in ("plan", "run", "settle")
     if not (own or "arch" in config["model"]) or not is_trusted or not is_about_to_run or list(absent(config["data"])):
         return []
-    # Other values of the same keys make no other errors, so that an axis does not start a process for each value.
-    arch = str(config["model"].get("arch"))
-    names = json.dumps([arch, *((section["name"], sorted(section)) for section in sections.values())])
+    # Other values of the same keys make no other errors, so that an axis does not start a process for each value; but
+    # whether an arch takes the images depends on the values.
+    values = [config["model"], config["data"]] if "arch" in config["model"] else []
+    names = json.dumps([values, *((section["name"], sorted(section)) for section in sections.values())], default=str)
     if names not in _tried:
         _tried[names] = _errors_elsewhere(sections)
     return _tried[names]

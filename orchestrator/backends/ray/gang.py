@@ -365,9 +365,10 @@ class Supervisor:
             self._workers.end()
         has_stopped = any(rank_exit.stopped for rank_exit in self._exits)
         has_failed = any(rank_exit.status is not Status.OK for rank_exit in self._exits)
+        has_result = all(rank_exit.status in (Status.OK, Status.OOM, Status.DIVERGED) for rank_exit in self._exits)
         if self._leaving:
             self._workers.close()
-        if self._leaving and (has_stopped or has_failed or not have_all_ended):
+        if self._leaving and not (have_all_ended and not has_stopped and has_result):
             # The trial continues on another node.
             note = f"node {self._leaving[0][:8]} is about to be removed"
             self._exits = [RankExit(rank=0, cause=Cause.NODE, note=note, answered=False)]

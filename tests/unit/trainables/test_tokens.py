@@ -56,15 +56,21 @@ def test_malformed_files_are_errors_with_the_numbers(tmp_path: Path) -> None:
 
 def test_folder_has_files_by_their_names(tmp_path: Path) -> None:
     names = {
-        **{"fineweb_train_000002": 4, "fineweb_train_000001": 3, "Latest_train": 1, "retrieval-train": 5},
-        **{"fineweb_val_000000": 7, "eval": 6, "train.validation": 8, "train_test": 9, "val_test0": 9},
+        **{"fineweb_train_000002": 4, "fineweb_train_000001": 3, "mytrain": 5},
+        **{"fineweb_val_000000": 7, "eval": 6, "train.validation": 8, "valset": 8},
+        **{"train_test": 9, "val_test0": 9, "testset": 9},
     }
     for name, first in names.items():
         np.array([first, 3], dtype=np.uint16).tofile(tmp_path / f"{name}.bin")
     corpus = data.load({"name": "tokens", "path": str(tmp_path)})
     assert isinstance(corpus, Corpus) and corpus.vocabulary == 10
     kinds = [[int(tokens[0]) for tokens in files] for files in (corpus.train, corpus.validation, corpus.test)]
-    assert kinds == [[1, 3, 4, 5], [6, 7, 8], [9, 9]]
+    assert [sorted(kind) for kind in kinds] == [[3, 4, 5], [6, 7, 8, 8], [9, 9, 9]]
+    for name in ("latest_train", "retrieval-train", "trainval", "train_valset"):
+        (tmp_path / f"{name}.bin").touch()
+        with pytest.raises(data.DataError, match=name):
+            data.load({"name": "tokens", "path": str(tmp_path)})
+        (tmp_path / f"{name}.bin").unlink()
     with pytest.raises(data.DataError, match=r"train\.bin"):
         data.load({"name": "tokens", "path": str(tmp_path / "elsewhere")})
     assert TokenFiles(path=str(tmp_path / "fineweb_val_000000.bin")).read("cpu").train[0].tolist() == [7, 3]

@@ -49,6 +49,24 @@ def on_target(trial: TrialSpec) -> TrialRecord:
 JOURNAL = [record(spec(gpus, seed)) for gpus in (1, 2, 4) for seed in (0, 1, 2)]
 
 
+def test_no_speed_follows_from_disturbed_timings() -> None:
+    disturbed = [
+        record(spec(gpus, seed), foreign_gpu_processes=1, peak_memory_gb=3.0) for gpus in (1, 2) for seed in (0, 1)
+    ]
+    own = Measured.of(disturbed).of_cell(spec(1))
+    assert own is not None and own.peak_memory_gb is not None and own.peak_memory_gb.value == 3.0
+    assert own.samples_per_s is own.train_s is own.step_s is None and own.why
+    assert Measured.of(disturbed).of_line(spec(4), Network()) is None
+    of_one = Measured.of([*disturbed, record(spec(1, seed=2))]).of_cell(spec(1))
+    assert of_one is not None and of_one.samples_per_s is not None and not of_one.why
+    assert of_one.samples_per_s.value == pytest.approx(102)
+    rehearsed = by_hand.rehearsal(32, step_s=0.5, device_step_s=0.5)
+    known = Rehearsals([replace(rehearsed, kind=kind_of(spec(1)))])
+    forecast = Forecasts(rehearsals=known, measured=Measured.of(disturbed), nodes=NODES).forecast(spec(1))
+    assert forecast is not None and forecast.step_s is not None and forecast.peak_memory_gb is not None
+    assert (forecast.step_s.value, forecast.peak_memory_gb.value, forecast.source) == (0.5, 3.0, "rehearsal")
+
+
 def test_more_gpus_follow_from_fewer() -> None:
     forecast = Measured.of(JOURNAL).of_line(spec(8), Network())
     assert forecast is not None and forecast.source == FEWER_GPUS

@@ -218,6 +218,15 @@ def test_the_leader_and_the_speed_up_so_far_come_from_undisturbed_timings():
     assert "2 GPUs 1.50×" in shown and "150 samples/s" in shown.partition("fastest so far")[2].splitlines()[0]
 
 
+def test_a_failed_trial_is_no_best():
+    display = Display(console(terminal=False), waiting=2, margin=0.02)
+    for trial, status, accuracy in ((TRIALS[0], Cause.NONE, 0.9), (TRIALS[1], Cause.ERROR, 0.97)):
+        metrics = {"samples_per_s": 100.0, "val_accuracy": accuracy}
+        display.finished(trial, TrialOutcome(cause=status, wall_s=1.0, metrics=metrics))
+    told = "\n".join(display._interim.lines())
+    assert "100 samples/s" in told and "0.9000" in told and "0.97" not in told
+
+
 def test_a_rate_of_zero_gives_no_speed_up():
     two = replace(TRIALS[1], gpus=2.0, device="cuda")
     shown = shown_after([(TRIALS[0], 0.0, VALID), (two, 150.0, VALID)])

@@ -20,13 +20,16 @@ def end(lines, exit_code=1, oom=(), diverged=(), stream="stderr"):
         ("[rank1]: RuntimeError: CUDA error: out of memory", Cause.DEVICE_MEMORY),
         ("RESOURCE_EXHAUSTED: while allocating", Cause.DEVICE_MEMORY),
         ("MemoryError", Cause.HOST_MEMORY),
+        ("java.lang.OutOfMemoryError: Java heap space", Cause.HOST_MEMORY),
+        ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", Cause.HOST_MEMORY),
         ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory", Cause.HOST_MEMORY),
         ("terminate called after throwing an instance of 'std::bad_alloc'", Cause.HOST_MEMORY),
     ],
 )
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_out_of_memory_is_recognised(line: str, cause: Cause, stream: str) -> None:
-    after = ["torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED"]
+    other = "MemoryError: also" if cause is Cause.DEVICE_MEMORY else "CUDA error: out of memory"  # the first one counts
+    after = [other, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED"]
     with pytest.raises(MemoryError, match=line.split(":")[0].replace("[", r"\[")) as raised:
         end([line, *after], oom=["RESOURCE_EXHAUSTED"], stream=stream)
     # Only a host's memory is tried again: other processes may have held it.
@@ -42,6 +45,7 @@ def test_out_of_memory_may_be_handled_by_the_command():
     [
         ("[rank0]: ValueError: no such data", "ValueError: no such data"),
         ("/venv/bin/python3.11: can't open file '/mine/train.py': [Errno 2]", ".*can't open file '/mine/train.py'.*"),
+        ("train.py: error: unrecognized arguments: --bs 32", "train.py: error: unrecognized arguments: --bs 32"),
     ],
 )
 def test_the_first_error_is_the_cause(line: str, message: str) -> None:
