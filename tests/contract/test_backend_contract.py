@@ -385,7 +385,7 @@ def test_tune_forgets_trials_that_have_ended(
 
     trials = [trial(f"trial {number}", "quick") for number in range(6)]
     ray_backend.run(TrialQueue(trials), tmp_path, Recorder(on_row=count))
-    assert max(kept) <= 3  # one runs, one has ended and its gang is handed over, one may wait
+    assert 1 <= max(kept) <= 3  # one runs, one has ended and its gang is handed over, one may wait
 
 
 def _processes(title: str) -> list[psutil.Process]:

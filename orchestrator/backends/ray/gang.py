@@ -365,10 +365,9 @@ class Supervisor:
             self._workers.end()
         has_stopped = any(rank_exit.stopped for rank_exit in self._exits)
         has_failed = any(rank_exit.status is not Status.OK for rank_exit in self._exits)
-        has_result = all(rank_exit.status in (Status.OK, Status.OOM, Status.DIVERGED) for rank_exit in self._exits)
         if self._leaving:
             self._workers.close()
-        if self._leaving and not (have_all_ended and not has_stopped and has_result):
+        if self._leaving and not (have_all_ended and have_result(self._exits)):
             # The trial continues on another node.
             note = f"node {self._leaving[0][:8]} is about to be removed"
             self._exits = [RankExit(rank=0, cause=Cause.NODE, note=note, answered=False)]
@@ -376,6 +375,12 @@ class Supervisor:
             self._exits = [_stopped_early(rank_exit, self._given_up) for rank_exit in self._exits]
         outcome = outcome_of(self._exits, names=self._workers.names(len(self._ranks)), wall_s=wall_s)
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
+
+
+def have_result(exits: Sequence[RankExit]) -> bool:
+    """Return whether these ranks ended by themselves, with what is a result also on a node that is about to leave."""
+    results = (Status.OK, Status.OOM, Status.DIVERGED)
+    return all(rank_exit.status in results and not rank_exit.stopped for rank_exit in exits)
 
 
 def _stopped_early(rank_exit: RankExit, why: str) -> RankExit:

@@ -216,6 +216,11 @@ def test_values_that_do_not_reach_the_command_are_named(folder, words, extra, un
     assert not set(known) & set(names("python train.py"))
 
 
+def test_a_length_without_a_value_names_its_key():
+    (error,) = errors(config(argv="python train.py {steps}"))
+    assert "budget.steps=N" in error
+
+
 def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     given = config(argv="absent {epochs}") | {"mode": "plan"}

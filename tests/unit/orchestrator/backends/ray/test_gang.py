@@ -4,8 +4,9 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.backends.ray import gang
-from orchestrator.backends.ray.gang import WorkerGroup
+from orchestrator.backends.ray.gang import WorkerGroup, have_result
 from sweeps.layout import OWN_RANKS, Layout
+from sweeps.rank_exit import Cause, RankExit
 from tests.unit.orchestrator.plan.planned import TRIALS
 
 
@@ -61,3 +62,17 @@ def test_a_further_seed_gets_new_processes_unless_it_is_a_command(
     workers = WorkerGroup("per_seed")
     first = workers.take(trial)
     assert (workers.take(replace(trial, seed=trial.seed + 1)) == first) is kept
+
+
+@pytest.mark.parametrize(
+    ("causes", "stopped", "counts"),
+    [
+        ([Cause.NONE, Cause.NONE], False, True),
+        ([Cause.NONE, Cause.NONE], True, False),  # it wrote a checkpoint because its node leaves
+        *(([Cause.NONE, cause], False, True) for cause in (Cause.DEVICE_MEMORY, Cause.DIVERGED)),
+        *(([Cause.NONE, cause], False, False) for cause in (Cause.ERROR, Cause.CRASH, Cause.NODE, Cause.HANG)),
+    ],
+)
+def test_what_ended_by_itself_counts_on_a_leaving_node(causes: list[Cause], stopped: bool, counts: bool) -> None:
+    exits = [RankExit(rank=rank, cause=cause, stopped=stopped) for rank, cause in enumerate(causes)]
+    assert have_result(exits) is counts
