@@ -124,8 +124,8 @@ def with_command(arguments: Sequence[str]) -> list[str]:
     chooses = ("sweep", "sweep.axes.", "-")
     if given.get("mode") != "init" and not any(word.startswith(chooses) for word in own):
         rates = "trainable.lr=0.1 trainable.reference_batch_size=32"
-        options = "" if any("{" in word for word in words) else " --bs {device_batch_size} --lr {lr}"
-        line = f"sweep=batch_scaling {rates} -- {' '.join(words)}{options}"
+        typed = words if any("{" in word for word in words) else _varied(words)
+        line = f"sweep=batch_scaling {rates} -- {' '.join(typed)}"
         errors.append(f"choose what to compare before --, and pass it by the script's own options: {line}")
     of_rate = ("trainable.lr", "trainable.reference_batch_size")
     if any("{lr}" in word for word in words) and not given.keys() >= set(of_rate):
@@ -143,6 +143,27 @@ def with_command(arguments: Sequence[str]) -> list[str]:
     name = re.sub(r"[^\w.-]", "_", PurePath([*scripts, *modules, words[0]][0]).stem) or "command"
     named = [] if "sweep.name" in given else [f"sweep.name={literal(name)}"]
     return [*own, *named, "trainable=command", f"trainable.argv={literal(argv)}"]
+
+
+_OF_OPTIONS = {
+    "gpus": re.compile(r"--(nproc[_-]per[_-]node|num[_-]processes|gpus|devices)"),
+    "device_batch_size": re.compile(r"--(per[_-]device[_-])?(train[_-])?batch[_-]?size|--bs|-b"),
+    "lr": re.compile(r"--(lr|learning[_-]rate)"),
+}
+"""Options of launchers and scripts by the placeholder that their number stands for."""
+
+
+def _varied(words: Sequence[str]) -> list[str]:
+    """Return a command's words with placeholders for its numbers of GPUs, batch and rate; added where it has none."""
+    varied: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        option, equals, _ = word.partition("=")
+        asked, kept = (option, f"{option}=") if equals else (before, "")
+        named = [name for name, pattern in _OF_OPTIONS.items() if pattern.fullmatch(asked)]
+        is_number = re.fullmatch(r"\d[\d.e-]*", word.removeprefix(kept)) is not None
+        varied.append(f"{kept}{{{named[0]}}}" if named and is_number else word)
+    added = {"{device_batch_size}": "--bs", "{lr}": "--lr"}
+    return varied + [part for name, option in added.items() if name not in " ".join(varied) for part in (option, name)]
 
 
 _AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)

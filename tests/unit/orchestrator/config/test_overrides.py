@@ -105,6 +105,29 @@ def test_unclear_command_behind_dashes_is_refused(arguments: list[str], expected
         with_command(arguments)
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("python t.py", "python t.py --bs {device_batch_size} --lr {lr}"),
+        (
+            "torchrun --nproc-per-node 2 t.py --batch-size 64",
+            "torchrun --nproc-per-node {gpus} t.py --batch-size {device_batch_size} --lr {lr}",
+        ),
+        (
+            "accelerate launch --num_processes=2 t.py --per_device_train_batch_size=8 --learning_rate=5e-5 --epochs 3",
+            "accelerate launch --num_processes={gpus} t.py --per_device_train_batch_size={device_batch_size}"
+            " --learning_rate={lr} --epochs 3",
+        ),
+        ("python t.py --lr cosine --gpus", "python t.py --lr cosine --gpus --bs {device_batch_size} --lr {lr}"),
+        ("python t.py --lr {lr}", "python t.py --lr {lr}"),
+    ],
+)
+def test_the_line_to_type_varies_the_numbers_of_a_command(command: str, told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        with_command(["mode=plan", "--", *command.split()])
+    assert refused.value.errors[0].endswith(f" -- {told}")
+
+
 def test_command_behind_dashes_has_no_interpolations() -> None:
     """A shell's `${NAME}` reaches the command as it is typed."""
     assert with_command(["sweep=batch_scaling", "--", "echo", "${{HOME}}"])[-1] == "trainable.argv=[echo,'\\${{HOME}}']"
