@@ -56,7 +56,9 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
     except CompositionError as error:
         errors = list(error.errors)
         if error.composed is not None and is_text(mode := error.composed.get("mode")):
-            errors += value_errors({"mode": mode}, ["mode"])
+            if wrong_mode := list(value_errors({"mode": mode}, ["mode"])):
+                # A word that says nothing by itself belongs to the mode: `mode=delete 3fa2`.
+                errors = [*(line for line in errors if not line.endswith(ALONE)), *wrong_mode]
         # Without a sweep the rest would only produce consequences of that.
         names_a_sweep = any(override.startswith(("sweep=", "sweep.name=")) for override in error.fitting)
         if names_a_sweep and error.composed is not None:
@@ -64,10 +66,7 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
                 checked(Composition(error.fitting, sections, error.composed))
             except ConfigError as others:
                 errors += [message for message in others.errors if not error.is_due_to_them(message)]
-        # A word that says nothing by itself belongs to another error, `mode=delete 3fa2`, unless it ends a list.
-        ends = ("]' is not KEY=VALUE", "}' is not KEY=VALUE")
-        told = [line for line in errors if not line.endswith(ALONE) or line.removesuffix(ALONE).endswith(ends)]
-        raise ConfigError(told or errors) from None
+        raise ConfigError(errors) from None
 
 
 def checked(composition: Composition) -> CheckedSweep:

@@ -34,6 +34,24 @@ def test_wrong_value_is_refused_in_a_mode_that_reads(capsys):
     assert "report.margin" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("optimzer=adamw stray", ["'optimzer=adamw'", "'stray'"]),
+        ("stray optimzer=adamw", ["'stray'", "'optimzer=adamw'"]),
+        ("report.margin=none stray", ["'stray'", "report.margin"]),
+        ("rerun=[3fa2, 4bcd]", ["'rerun=[", "'4bcd]'"]),
+        ("stray", ["'stray'"]),
+        ("mode=delete stray", ["unknown mode 'delete'"]),
+        ("mode=delete stray optimzer=adamw", ["'optimzer=adamw'", "unknown mode 'delete'"]),
+    ],
+)
+def test_only_a_wrong_mode_hides_a_stray_word(words: str, told: list[str], capsys) -> None:
+    assert main(["sweep=batch_scaling", *words.split(" ")]) == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
+    assert len(errors) == len(told) and all(part in line for part, line in zip(told, errors, strict=True)), errors
+
+
 def test_sweep_without_a_name_lists_the_choices(capsys):
     assert main([]) == 2
     (line,) = capsys.readouterr().err.splitlines()
