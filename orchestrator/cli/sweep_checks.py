@@ -181,6 +181,8 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     in_process = config["backend"] == "inprocess"
     if is_uri(str(config["results_dir"])):
         yield from uri_errors(config["results_dir"])
+    if config["format"] == "json" and config["mode"] in ("report", "compare", "verify"):
+        yield "format=json is for mode=plan, forecast, status and list; a report's JSON is tables/recommendation.json"
     if in_process and cluster["address"]:
         yield "backend=inprocess uses no cluster: remove cluster.address"
     if in_process and sweep["early_stop"]:
