@@ -165,7 +165,7 @@ def on_front(contenders: Contenders) -> npt.NDArray[np.bool_]:
 
 
 def larger_batches(contenders: Contenders, today: int) -> tuple[LargerBatch, ...]:
-    """Return the global batches above that of the cell to use for now, with their chance to keep the margin.
+    """Return the global batches above that of the cell to use now, with their chance to keep the margin.
 
     NaN where it is not known.
     """

@@ -60,7 +60,7 @@ class MoreSeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class LargerBatch:
-    """A global batch larger than that of the cell to use for now, by its cell that is likeliest within the margin.
+    """A global batch larger than that of the cell to use now, by its cell that is likeliest within the margin.
 
     Where no cell with this batch can be compared, by the first one tried.
     """
@@ -71,7 +71,7 @@ class LargerBatch:
     status: str
     p_within_margin: float
     gain: Figure
-    """The objective of the cell to use for now over that of this one: 2 is half the time."""
+    """The objective of the cell to use now over that of this one: 2 is half the time."""
 
 
 @dataclass(frozen=True, kw_only=True)

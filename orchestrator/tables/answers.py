@@ -15,12 +15,13 @@ from orchestrator.decision.choice import SAFE, SHOWN
 from orchestrator.decision.recommendation import (
     NOT_WORTH,
     WORTH,
+    Cell,
     GpuStep,
     LargerBatch,
     Recommendation,
     StepSpeed,
 )
-from orchestrator.tables.candidates import USE_FOR_NOW, calls, quotient, without_rate
+from orchestrator.tables.candidates import USE_NOW, calls, quotient, without_rate
 from orchestrator.tables.sentences import filled, probability
 from orchestrator.text import numbers
 from orchestrator.text.rows import gpu_word, gpus_in_words
@@ -79,8 +80,19 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
             "gain_with_start_up": gain,
             "cost_with_start_up": cost,
             "is_costly_with_start_up": cost > gain and step_cell.worth == WORTH and not recommendation.on_cpu,
+            **_beside(step, cell, recommendation),
         }
         told |= {step.name_of_fewer, step_cell.name}
+
+
+def _beside(step: GpuStep, cell: Cell | None, recommendation: Recommendation) -> dict[str, Any]:
+    """Return the best cell with the number of GPUs before, if the step begins at fewer, and the speed beside it."""
+    # That cell may lose accuracy, and is no measure; but those who use so many GPUs ask.
+    ids = {count.gpus: count.cell_id for count in recommendation.gpu_counts}
+    before = recommendation.cell(ids.get(step.fewer))
+    speed = quotient(before, cell, recommendation.deciding_time)
+    is_told = before is not None and step.best_fewer < step.fewer and speed < 1
+    return {"beside": without_rate(before) if is_told and before else "", "beside_speed": speed}
 
 
 def by_batch(recommendation: Recommendation) -> list[tuple[str, str]]:
@@ -112,12 +124,12 @@ def _loss(speed: StepSpeed, *, is_accuracy: bool) -> str:
 
 
 def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
-    """Yield whether larger global batches than that of the cell to use for now keep the margin."""
+    """Yield whether larger global batches than that of the cell to use now keep the margin."""
     batches, label = recommendation.larger_batches, "Larger batch"
     if recommendation.chosen is None or recommendation.baseline is None:
         return
     if not batches:
-        today = next((cell for cell, call in calls(recommendation).items() if call == USE_FOR_NOW), None)
+        today = next((cell for cell, call in calls(recommendation).items() if call == USE_NOW), None)
         batch = (recommendation.cell(today) or recommendation.chosen).values["global_batch_size"]
         yield label, f"unknown, {batch:,} in all is the largest tried"
         return

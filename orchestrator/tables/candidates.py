@@ -43,8 +43,8 @@ IS_BEST = "is best"
 
 Several cells may be near the best, so that a line may add up to more than 100%."""
 
-USE, USE_FOR_NOW, MAY_BECOME, BEST_SO_FAR, SAFER = "use", "use for now", "may become", "best so far", "safer"
-"""What to do with a cell. A choice that may lose accuracy may become the one to use; the safe one is used for now."""
+USE, USE_NOW, MAY_BECOME, BEST_SO_FAR, SAFER = "use", "use now", "may become", "best so far", "safer"
+"""What to do with a cell. A choice that may lose accuracy may become the one to use; the safe one is used now."""
 
 OF_RATE = "lr_multiplier"
 """The axis that names leave out beside the learning rate."""
@@ -61,12 +61,10 @@ def calls(recommendation: Recommendation) -> dict[str | None, str]:
     if recommendation.baseline is None:  # no accuracy is known, and the fastest cell may lose any
         return {chosen: BEST_SO_FAR}
     if safe is not None and not p_within >= SAFE:
-        return (
-            {chosen: USE, safe: SAFER} if recommendation.verdict == CLEAR else {safe: USE_FOR_NOW, chosen: MAY_BECOME}
-        )
+        return {chosen: USE, safe: SAFER} if recommendation.verdict == CLEAR else {safe: USE_NOW, chosen: MAY_BECOME}
     if recommendation.verdict != UNDECIDED:
         return {chosen: USE}
-    return {chosen: USE_FOR_NOW if p_within >= SAFE else BEST_SO_FAR}
+    return {chosen: USE_NOW if p_within >= SAFE else BEST_SO_FAR}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +90,7 @@ class Candidates:
 
     cells: Sequence[Cell]
     roles: Sequence[str]
-    """`use for now`, `baseline` and the like, or empty."""
+    """`use now`, `baseline` and the like, or empty."""
     n_called: int
     """How many of the first cells are to be run."""
     heading: str

@@ -27,7 +27,7 @@ from orchestrator.decision.recommendation import (
 from orchestrator.store.files import finite
 from orchestrator.tables.answers import answers, by_batch
 from orchestrator.tables.candidates import (
-    USE_FOR_NOW,
+    USE_NOW,
     Candidates,
     accuracy_holds,
     by_rate,
@@ -124,7 +124,7 @@ def _settled(recommendation: Recommendation, timings: int) -> str:
     """Return what settling the verdict is for: `to decide between 2×128 sqrt and 2×512 sqrt`."""
     grows = {more.cell_id for more in recommendation.more_seeds}
     called = [cell for cell_id in calls(recommendation) if (cell := recommendation.cell(cell_id))]
-    # Of a pair, the later one may replace the one to use for now, which is the question.
+    # Of a pair, the later one may replace the one to use now, which is the question.
     rivals = [cell for cell in recommendation.rivals if cell.cell_id in grows and len(called) < 2]
     names = list(dict.fromkeys(without_rate(cell) for cell in (*called, *rivals)))
     if not names:
@@ -142,7 +142,8 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     caveats = [sentence(remark) for remark in recommendation.caveats]
     lead_values = {
         "call": calls(recommendation).get(recommendation.cell_id),
-        "safe": _run_today(recommendation),
+        "safe": _used_now(recommendation),
+        "tied": len(equal_rivals(recommendation)) + 1 if recommendation.verdict == TIED else 0,
         "holds": recommendation.p_within_margin >= SAFE or recommendation.verdict == CLEAR,
     }
     lead, *details = [
@@ -171,10 +172,10 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     )
 
 
-def _run_today(recommendation: Recommendation) -> dict[str, Any] | None:
-    """Return the cell to run while the choice may lose accuracy; None without one."""
+def _used_now(recommendation: Recommendation) -> dict[str, Any] | None:
+    """Return the cell to use while the choice may lose accuracy; None without one."""
     safe = recommendation.cell(recommendation.safe_cell_id)
-    if safe is None or calls(recommendation).get(safe.cell_id) != USE_FOR_NOW:
+    if safe is None or calls(recommendation).get(safe.cell_id) != USE_NOW:
         return None
     device = "cpu" if recommendation.on_cpu else ""
     return {
@@ -194,7 +195,7 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     if rivals and recommendation.verdict == TIED:
         yield TIE_LABEL, _tied(rivals, recommendation)
         return
-    # The table has the accuracy of a cell with a call, such as the one to use for now.
+    # The table has the accuracy of a cell with a call, such as the one to use now.
     is_told = math.isnan(cell.p_within_margin) or cell.cell_id in calls(recommendation)
     values = {
         **after.values,

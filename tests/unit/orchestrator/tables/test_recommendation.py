@@ -104,6 +104,7 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         "call": USE,
         "holds": True,
         "safe": None,
+        "tied": 0,
         "gain": Figure(value=1.5, unit="1"),
     }
     after = {"name": "2×32 none", "measure": "time", "metric": loss, "difference": "+0.004", "others": "4×32 none"}
@@ -118,7 +119,7 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         not_made(Terms()).headline,
         remark("use", **use, objective=12_000.0, of_baseline=18_000.0, cost=1.79),
         *(
-            remark("use", **{**use, "call": MAY_BECOME, "holds": False, "safe": safe})
+            remark("use", **{**use, "call": MAY_BECOME, "holds": False, "safe": safe, "tied": 5 * safe["is_baseline"]})
             for safe in (
                 {"name": "2×16 none", "cell": gpus, "is_baseline": False},
                 {"name": "1×16 none", "cell": gpus, "is_baseline": True},
