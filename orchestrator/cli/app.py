@@ -67,16 +67,13 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if commands := list(continued(own)):
             raise ConfigError(commands)
-        if any(argument.removeprefix("mode=") in _OF_TRIALS for argument in own):
-            from orchestrator.cli.status import logs_of  # imported here so that --help stays quick
+        asked = {argument.removeprefix("mode=") for argument in own}
+        if asked & {*_OF_TRIALS, *_STOPS}:
+            from orchestrator.cli.status import logs_of, stops_of  # imported here so that --help stays quick
 
-            if lines := list(logs_of(own)):
-                raise ConfigError(lines)
-        if any(argument.removeprefix("mode=") in _STOPS for argument in own):
-            from orchestrator.cli.status import stops_of
-
-            if lines := list(stops_of(own)):
-                raise ConfigError(lines)
+            for words, answer in ((_OF_TRIALS, logs_of), (_STOPS, stops_of)):
+                if asked & {*words} and (lines := list(answer(own))):
+                    raise ConfigError(lines)
         arguments, options = without_dashes(with_command(arguments))
         if options:
             raise ConfigError(_dash_errors(rewritten(arguments), options))

@@ -86,13 +86,14 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
 
 
 def _beside(step: GpuStep, cell: Cell | None, recommendation: Recommendation) -> dict[str, Any]:
-    """Return the best cell with the number of GPUs before, if the step begins at fewer, and the speed beside it."""
+    """Return the best cell of the previous number of GPUs if the step begins at fewer, and the speed relative to it."""
     # That cell may lose accuracy, and is no measure; but those who use so many GPUs ask.
     ids = {count.gpus: count.cell_id for count in recommendation.gpu_counts}
     before = recommendation.cell(ids.get(step.fewer))
     speed = quotient(before, cell, recommendation.deciding_time)
-    is_told = before is not None and step.best_fewer < step.fewer and speed < 1
-    return {"beside": without_rate(before) if is_told and before else "", "beside_speed": speed}
+    if before is None or not (step.best_fewer < step.fewer and speed < 1):
+        return {"beside": ""}
+    return {"beside": without_rate(before), "beside_speed": speed}
 
 
 def by_batch(recommendation: Recommendation) -> list[tuple[str, str]]:
