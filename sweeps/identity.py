@@ -18,6 +18,8 @@ ID_DIGITS = 16  # hex digits of an id: 64 bits, a chance of 3e-10 of any collisi
 
 SHOWN_DIGITS = 8  # digits that tables and messages show: `rerun=[3fa2c1d4]` runs that trial again
 
+COMMAND = "trainables.command.training:train"  # the trainable that runs a command
+
 LOOPS = ("trainables.supervised.training:train", "studies.slow_down:train", "studies.same_batch:train")
 """The project's own loop, which ignores the name of a rule that is fully applied before training, and its variants."""
 

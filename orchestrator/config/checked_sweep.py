@@ -22,7 +22,7 @@ from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes, Point
 from sweeps.branch import with_bases
 from sweeps.errors import ConfigError, UnknownChoice
-from sweeps.identity import digest, identity, without
+from sweeps.identity import COMMAND, digest, identity, without
 from sweeps.layout import MODEL_PARALLEL
 from sweeps.rerun import rerun_errors
 from sweeps.sweep import Setup, Sweep, trials
@@ -186,7 +186,7 @@ def _with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
         section = config.get(name) or {}
         places = {key: str(_absolute(section[key])) for key in keys if section.get(key)}
         sections |= {name: {**section, **places}} if places else {}
-    if "source_dir" in config["trainable"]:
+    if config["trainable"].get("_target_") == COMMAND:
         sections["trainable"] = {**config["trainable"], "source_dir": str(source_dir(config["trainable"]))}
     return sections
 
@@ -206,7 +206,7 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
     source: dict[str, Any] = {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
     trainable = config["trainable"]
     # A command's code is not imported, so that the files that its words name stand for it.
-    if "argv" in trainable:  # a command line
+    if trainable.get("_target_") == COMMAND:
         source |= versions.command(trainable["argv"], source_dir(trainable))
     # The user says that these keys change no result, such as the number of loader processes.
     counted = without(sections, config["sweep"]["identity_ignores"])

@@ -30,6 +30,7 @@ from orchestrator.telemetry.timing_gate import VALID, judgements_of, why_discard
 from orchestrator.trackers.tracking import Trackers
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
+from sweeps.identity import COMMAND
 from sweeps.rank_exit import Cause, is_retried
 from sweeps.status import Status
 from sweeps.trial import Purpose, TrialSpec
@@ -262,7 +263,7 @@ class Session:
 
 def file_states(trial: TrialSpec) -> dict[str, tuple[int, ...]]:
     """Return the state of each file on this machine that a trial's command names, except Python code."""
-    if "argv" not in trial.settings:
+    if trial.trainable != COMMAND:
         return {}
     states: dict[str, tuple[int, ...]] = {}
     for name, path in named_files(trial.settings["argv"], source_dir(trial.settings)).items():

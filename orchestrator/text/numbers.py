@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.config.settings import AT_YOUR_PRICE
 from sweeps.axes import is_number
-from sweeps.identity import LOOPS
+from sweeps.identity import COMMAND, LOOPS
 from sweeps.printable import printable
 from sweeps.trial import BUDGET_UNITS
 
@@ -161,7 +161,7 @@ def training(fixed: Callable[[str], Any], most: int = 80) -> str:
     """
     # A command is its own description; a function of the user's has only its name.
     words, target = fixed("trainable.argv"), fixed("trainable._target_")
-    if words:
+    if target == COMMAND and words:
         what = " ".join(map(str, words)) if isinstance(words, list) else str(words)
     else:
         names = (fixed("model.name"), fixed("data.name")) if target in LOOPS else (target,)

@@ -202,9 +202,8 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
 
     Also for accumulation that only costs time (Marek et al. 2025, "Small batch size training for language models").
     """
-    gpus = ((config.get("sweep") or {}).get("axes") or {}).get("gpus")
     passes = config.get("grad_accum_steps", 1)
-    if (config.get("data") or {}).get("name") in TEXTS and gpus in (None, [1]) and is_whole(passes) and passes > 1:
+    if (config.get("data") or {}).get("name") in TEXTS and _is_on_one_gpu(config) and is_whole(passes) and passes > 1:
         yield (
             f"grad_accum_steps={passes} on one GPU takes the time of {passes} smaller steps, which usually train more:"
             " use it only for a batch that does not fit"
@@ -213,12 +212,18 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
         yield from not_here(config, absent(config.get("data") or {}, config.get("model")))
 
 
+def _is_on_one_gpu(config: Mapping[str, Any]) -> bool:
+    """Return whether all trials have one GPU, on which `fsdp` divides nothing."""
+    return ((config.get("sweep") or {}).get("axes") or {}).get("gpus") in (None, [1])
+
+
 def _layout_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield an error for each key that the strategy or the division of layers excludes."""
     strategy, degree = config.get("strategy", "auto"), config.get("tensor_parallel", 1)
     trainable, model = config["trainable"], config.get("model") or {}
     is_divided = is_whole(degree) and degree > 1
-    if trainable.get("cuda_graph") == "on" and (may_shard(strategy) or is_divided):
+    is_sharded = may_shard(strategy) and not _is_on_one_gpu(config)
+    if trainable.get("cuda_graph") == "on" and (is_sharded or is_divided):
         cause = f"tensor_parallel={degree}" if is_divided else f"strategy={strategy}"
         yield (
             f"{cause} needs trainable.cuda_graph=off: every pass gathers parameters to new addresses, and a graph"

@@ -8,10 +8,12 @@ from orchestrator.config.checked_sweep import CheckedSweep, fingerprint, setup
 from orchestrator.config.compose import initialised
 from orchestrator.config.content_hashes import Versions
 from orchestrator.config.search_path import config_dir
+from orchestrator.run.session import file_states
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.history import History
 from orchestrator.store.record import Kind, Record
-from sweeps.identity import digest, identity
+from sweeps.identity import COMMAND, digest, identity
+from sweeps.sweep import Sweep, trials
 from tests.unit.orchestrator.requests import shipped_config, unchecked, with_value
 
 LAPTOP = Node(name="laptop", cpus=6, gpus=0)
@@ -156,6 +158,19 @@ def test_fingerprint_has_text_keys():
     given = config()
     given["trainable"]["weights"] = {0: 1.0}
     assert fingerprint(given, Versions())["config"]["trainable"]["weights"] == {"0": 1.0}
+
+
+@pytest.mark.parametrize("target", ["trainables.noop:train", COMMAND])
+def test_own_function_may_have_the_keys_of_a_command(folder, target):
+    (folder / "net.yaml").write_text("")
+    given = config()
+    given["trainable"] |= {"_target_": target, "argv": "train.py net.yaml", "source_dir": None}
+    axes = {"gpus": [1], "device_batch_size": [8], "lr_rule": ["none"], "lr_multiplier": [1.0], "seed": [0]}
+    [trial] = trials(Sweep(name="s", axes=axes), lambda point: setup(given, [LAPTOP], Versions()))
+    is_command = target == COMMAND
+    assert trial.settings["source_dir"] == (str(folder) if is_command else None)
+    assert ("files" in fingerprint(given, Versions())["source"]) is is_command
+    assert set(file_states(trial)) == ({"net.yaml"} if is_command else set())
 
 
 def identified(given):

@@ -1,6 +1,7 @@
 import pandas as pd
 import pytest
 
+from sweeps.identity import COMMAND
 from tests.unit.orchestrator.report import demo
 
 
@@ -12,7 +13,8 @@ from tests.unit.orchestrator.report import demo
         ({}, ["budget.epochs"], "mlp on digits"),
         ({"budget": {"epochs": None, "seconds": 1}}, [], "mlp on digits, 1 second"),
         ({"trainable": {"_target_": "mine:train"}}, [], "mine:train, 10 epochs"),
-        ({"trainable": {"argv": ["python", "train.py"]}}, [], "python train.py, 10 epochs"),
+        ({"trainable": {"_target_": "mine:train", "argv": ["a"]}}, [], "mine:train, 10 epochs"),
+        ({"trainable": {"_target_": COMMAND, "argv": ["python", "train.py"]}}, [], "python train.py, 10 epochs"),
     ],
 )
 def test_trained_names_what_all_trials_share(config: dict, axes: list[str], what: str) -> None:

@@ -20,6 +20,7 @@ def assert_named(lines: Iterable[str], named: Sequence[str]) -> None:
 
 GPT = {"name": "gpt", "heads": 4, "width": 32}
 HALVED = {"tensor_parallel": 2, "model": GPT, "data": {"name": "text"}}
+GRAPHED_FSDP = {"trainable": {"cuda_graph": "on"}, "strategy": "fsdp"}
 GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
 
 
@@ -31,7 +32,8 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"trainable": {"compile": "fast"}}, ["trainable.compile 'fast'"]),
         ({"trainable": {"precision": "fp61"}}, ["trainable.precision 'fp61'"]),
         ({"trainable": {"cuda_graph": "on"}, "strategy": "ddp"}, []),
-        ({"trainable": {"cuda_graph": "on"}, "strategy": "fsdp"}, ["strategy=fsdp needs trainable.cuda_graph=off"]),
+        (GRAPHED_FSDP | {"sweep": {"axes": {"gpus": [1]}}}, []),
+        (GRAPHED_FSDP | {"sweep": {"axes": {"gpus": [1, 2]}}}, ["strategy=fsdp needs trainable.cuda_graph=off"]),
         (HALVED | {"trainable": {"cuda_graph": "on"}}, ["tensor_parallel=2 needs trainable.cuda_graph=off"]),
         (HALVED, []),
         (HALVED | {"model": GPT | {"heads": 25, "width": 1600}}, ["model.heads=25"]),
