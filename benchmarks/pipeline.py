@@ -125,7 +125,7 @@ def measure(size: int) -> dict[str, Any]:
             with stage("plan"):
                 plan = Plan.of(specs, journal.history.all_ends, NODES)
             journal.append(Kind.SWEEP, {"fingerprint": {}})
-            with stage("run"), Display(screen, waiting=size) as display:
+            with stage("run"), Display(screen, waiting=specs) as display:
                 session = Session(folder, journal, display, Endless())  # type: ignore[arg-type]
                 backend.run(plan.to_run, folder.root, session)
             with stage("collect"):

@@ -89,10 +89,10 @@ def state_of(folder: ResultsFolder, history: History, ends: Mapping[str, TrialRe
     started = [trial_id for trial_id, trial in history.trials.items() if trial.running]
     # Without a driver nothing runs: a start without an end was interrupted.
     running = [_running(folder, trial_id, history) for trial_id in started] if driver else []
-    again = sum(trial_id in ends for trial_id in started)
+    again = sum(trial_id in ends or bool(history.of(trial_id).measures) for trial_id in started)
     # Journals of earlier versions do not tell the number, and the grid may have become smaller.
     planned = max(history.planned, len(ends))
-    # A trial that runs again has an end already, and would count twice.
+    # A trial that runs again, or is timed again, has an end already and would count twice.
     ended = len(ends) - (again if driver else 0)
     waiting = max(0, planned - ended - len(running))
     took_s = [end.wall_s for end in ends.values() if end.wall_s]

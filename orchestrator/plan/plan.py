@@ -17,7 +17,7 @@ from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.simulation import Timetable
 from orchestrator.store.alike import same_memory
 from orchestrator.store.history import Durations
-from orchestrator.store.record import TrialRecord, metric_value
+from orchestrator.store.record import EARLY_STOP, TrialRecord, metric_value
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.branch import base_of, point_of
@@ -119,8 +119,11 @@ class Plan:
         # A base whose checkpoint is gone runs again as if the user had named it.
         named = rerun.selected(trials) | lost
         ids = {trial.trial_id for trial in trials}
+        sweep = forecasts.settings.sweep
+        # Without phases and early stopping the user wants every trial whole, also those stopped before.
+        stops = bool(sweep.phases or sweep.early_stop)
         effective_records = {
-            key: end for key, end in records.items() if key in ids - named and _stands(end, rerun.word)
+            key: end for key, end in records.items() if key in ids - named and _stands(end, rerun.word, stops=stops)
         }
         # Many trials have the same gang, and to place one takes time on a large cluster.
         reasons = {gang: why_infeasible(gang, nodes) for gang in {trial.gang for trial in trials}}
@@ -137,7 +140,11 @@ class Plan:
             nodes=nodes,
             durations=Durations(records.values(), forecasts.duration_s),
             named=named,
-            again={key: end.attempt for key, end in records.items() if key in may and _stands(end, NO_RERUN.word)},
+            again={
+                key: end.attempt
+                for key, end in records.items()
+                if key in may and _stands(end, NO_RERUN.word, stops=stops)
+            },
             gpu_fractions=GpuFractions.of(records.values()),
             forecasts=forecasts,
             too_large=frozenset(too_large),
@@ -263,6 +270,10 @@ def _nodes(request: Request) -> Sequence[Node]:
         backend.close()
 
 
-def _stands(record: TrialRecord, word: str) -> bool:
-    """Return whether the trial will not run again; a trial that a rule of the sweep skipped may run now."""
-    return record.status.stands(word) and not record.skipped_by
+def _stands(record: TrialRecord, word: str, *, stops: bool) -> bool:
+    """Return whether the trial will not run again; a trial that a rule of the sweep skipped may run now.
+
+    A trial that was stopped early stays so in a sweep that `stops` trials.
+    """
+    may_run_now = record.skipped_by and not (stops and record.skipped_by == EARLY_STOP)
+    return record.status.stands(word) and not may_run_now

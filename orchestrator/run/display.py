@@ -54,7 +54,7 @@ class Display:
     def __init__(
         self,
         console: Console,
-        waiting: int,
+        waiting: Sequence[TrialSpec],
         metric: Metric | None = None,
         margin: float = math.inf,
         shares_s: Mapping[str, float] | None = None,
@@ -62,8 +62,8 @@ class Display:
         """`shares_s` are those of the plan's timetable; for `margin` see `InterimResults`."""
         self._console = console
         self._metric = metric or Metric()
-        self._time_left = TimeLeft(waiting, shares_s or {})
-        self._total = self._waiting = waiting
+        self._waiting = dict.fromkeys(trial.trial_id for trial in waiting)
+        self._time_left = TimeLeft(self._waiting, shares_s or {})
         self._running: dict[str, _Running] = {}
         self._ended: Counter[Status] = Counter()
         self._last: deque[tuple[TrialSpec, TrialOutcome, Judgement]] = deque(maxlen=LAST_ENDED)
@@ -74,7 +74,7 @@ class Display:
         self._idle_said = False
         times = TextColumn("after {task.fields[elapsed]}, {task.fields[left]}")
         self._bar = Progress(TextColumn("trials"), BarColumn(bar_width=24), MofNCompleteColumn(), times)
-        self._task = self._bar.add_task("trials", total=waiting, elapsed="", left="")
+        self._task = self._bar.add_task("trials", elapsed="", left="")
         self._began_s = time.monotonic()
         # Refreshed by hand: a thread would draw while a trial's line is printed.
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
@@ -93,7 +93,7 @@ class Display:
         now = time.monotonic()
         self._time_left.started(now)
         self._idle_said = False
-        self._waiting -= 1
+        self._waiting.pop(trial.trial_id, None)  # a probe has not waited
         self._running[trial.trial_id] = _Running(trial=trial, began_s=now)
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -113,7 +113,6 @@ class Display:
         self._time_left.ended(trial.trial_id, time.monotonic())
         self._ended[outcome.status] += 1
         self._last.append((trial, outcome, judgement))
-        self._bar.advance(self._task)
         figures = self._interim.figures(outcome.metrics, trial.purpose)
         row = {"status": outcome.status, "note": outcome.note, "metrics": outcome.metrics, "disturbed": disturbed}
         self._interim.take({**trial.columns, **row}, judgement)
@@ -122,7 +121,7 @@ class Display:
             self._footer = "\n".join(self._interim.lines())
             self._invalid = faults_in_words(chain(*self._interim.invalid().values()))
         if not self._live or outcome.status is not Status.OK:
-            done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"
+            done = f"[{self._ended.total():{len(str(self._total))}}/{self._total}]"
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_label(trial)}"
             line += "".join(f"  {name} {short_number(value)}" for name, value in figures.items())
             notes = [_PURPOSES.get(trial.purpose, ""), outcome.note]
@@ -134,7 +133,7 @@ class Display:
 
     def copied(self, trial: TrialSpec, original: TrialRecord, judgement: Judgement = VALID) -> None:
         """Count a trial that has the result of another one with the same training, and the judgement of its timing."""
-        self._waiting -= 1
+        self._waiting.pop(trial.trial_id, None)
         note = f"same training as {original.trial_id[:SHOWN_DIGITS]}"
         outcome = TrialOutcome(cause=original.cause, wall_s=0.0, note=note, metrics=original.metrics)
         self.finished(trial, outcome, judgement)
@@ -142,26 +141,38 @@ class Display:
     def retried(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Print that an attempt failed. The trial waits for its next attempt."""
         self._running.pop(trial.trial_id, None)
-        self._waiting += 1
+        self._waiting[trial.trial_id] = None
         self._print(f"will be retried: {_label(trial)}  {outcome.note}", style="yellow")
         self.refresh()
 
     def queued(self, trials: Sequence[TrialSpec], why: str) -> None:
         """Count further trials, repetitions or further seeds, and print why they run."""
-        self._time_left.added([trial.trial_id for trial in trials])
-        self._waiting += len(trials)
-        self._total += len(trials)
-        self._bar.update(self._task, total=self._total)
+        trial_ids = [trial.trial_id for trial in trials]
+        self._time_left.added(trial_ids)
+        self._waiting.update(dict.fromkeys(trial_ids))
         self._print(why)
 
     def skipped(self, ends: Sequence[tuple[TrialSpec, TrialOutcome]]) -> None:
-        """Print a line for each reason why trials do not start. These trials are not counted."""
+        """Count trials that do not start, and print a line for each reason."""
         alike: dict[tuple[Status, str], list[TrialSpec]] = {}
         for trial, end in ends:
             alike.setdefault((end.status, end.note), []).append(trial)
+            self._ended[end.status] += not trial.measures
         for (status, why), trials in alike.items():
             which = f"{_id(trials[0])}  {_label(trials[0])} " if len(trials) == 1 else f"{len(trials)} trials:"
             self._print(f"{status}  {which} {why}")
+
+    def dequeued(self, trials: Sequence[TrialSpec]) -> None:
+        """Forget trials that wait no longer, and do not run."""
+        trial_ids = [trial.trial_id for trial in trials if trial.trial_id in self._waiting]
+        self._time_left.dequeued(trial_ids)
+        for trial_id in trial_ids:
+            del self._waiting[trial_id]
+
+    @property
+    def _total(self) -> int:
+        """The number of trials of all states."""
+        return self._ended.total() + len(self._running) + len(self._waiting)
 
     @property
     def say(self) -> Callable[[str], None] | None:
@@ -174,7 +185,7 @@ class Display:
             self._idle_since = time.monotonic()
         elif not self._idle_said and time.monotonic() - self._idle_since > IDLE_S:
             self._idle_said = True
-            waiting = counted(self._waiting, "trial waits", "trials wait")
+            waiting = counted(len(self._waiting), "trial waits", "trials wait")
             why = "for processes that start slowly, or for resources that others use"
             self._console.print(f"nothing has started for {IDLE_S} s: {waiting} {why}", soft_wrap=not self._live)
         if self._live:
@@ -182,7 +193,9 @@ class Display:
             time_left = "time left unknown" if left is None else f"about {duration(left)} left"
             if not self._running and not self._waiting:
                 time_left = "no trial is left"
-            self._bar.update(self._task, elapsed=duration(time.monotonic() - self._began_s), left=time_left)
+            elapsed = duration(time.monotonic() - self._began_s)
+            done, total = self._ended.total(), self._total
+            self._bar.update(self._task, completed=done, total=total, elapsed=elapsed, left=time_left)
             footer = Text(self._footer)
             # A live table that is higher than the terminal would be cut.
             view = Group(self._table(LAST_ENDED), self._bar, footer)
@@ -204,7 +217,7 @@ class Display:
         counts = {status: f"{count} {status}" for status, count in sorted(self._ended.items())}
         if self._invalid:
             counts[Status.OK] += f" (timings: {self._invalid})"
-        title = ", ".join([f"{len(self._running)} running", f"{self._waiting} waiting", *counts.values()])
+        title = ", ".join([f"{len(self._running)} running", f"{len(self._waiting)} waiting", *counts.values()])
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
         labels = [
             _label(trial)

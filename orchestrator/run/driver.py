@@ -187,7 +187,7 @@ class SweepRun:
         waiting = plan.may_run(waits=request.waits)
         report, shares_s = request.settings.report, plan.timetable.shares_s_of(waiting)
         margin = math.inf if report.objective == NO_OBJECTIVE else report.margin
-        display = Display(self.console, len(waiting), request.metric, margin, shares_s)
+        display = Display(self.console, waiting, request.metric, margin, shares_s)
         with display, self.interrupt.said_by(display.say):
             session = Session(
                 self.folder,
@@ -199,11 +199,12 @@ class SweepRun:
                 trackers=trackers,
                 rehearsals=plan.forecasts.rehearsals,
             )
-            session.left_out(
+            without_room = [
                 (trial, TrialOutcome(cause=Cause.NO_ROOM, note=reason, wall_s=0.0))
                 for trial, reason in plan.without_room
                 if not request.waits or trial.trial_id in plan.too_large
-            )
+            ]
+            session.left_out(without_room)
             settles = request.settings.mode == "settle"
             more_seeds = partial(self.checked.more_seeds, nodes=plan.nodes) if settles else None
             rounds = Rounds(request, plan, session, history, more_seeds)

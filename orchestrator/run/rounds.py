@@ -21,7 +21,7 @@ from orchestrator.schedule.queue import LeftOut, Patience, SweepBudget, TrialQue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.alike import same_steps_and_seed
 from orchestrator.store.history import History
-from orchestrator.store.record import EARLY_STOP, TrialOutcome, TrialRecord
+from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.telemetry.timing_gate import judgements_of, needs_repetition
 from orchestrator.text.numbers import counted
 from sweeps.branch import base_of, point_of
@@ -256,13 +256,7 @@ class Rounds:
         self._plan = plan
         self._session = session
         self._history = history
-        # Without phases and early stopping the user wants every trial whole, also those stopped before.
-        leaves_out = request.settings.sweep.phases or request.settings.sweep.early_stop
-        stopped: set[str] = set()
-        if leaves_out and request.rerun.word == "none":
-            stopped = {trial for trial, end in history.ends.items() if end.skipped_by == EARLY_STOP} - plan.named
-        may_run = plan.may_run(waits=request.waits)
-        self._waiting = [trial for trial in may_run if trial.trial_id not in stopped]
+        self._waiting = plan.may_run(waits=request.waits)
         self._extra_seeds = FurtherSeeds(request, plan, more_seeds)
         self._branches = Branches(plan, self._waiting, session)
         repetitions = Repetitions(request, plan, self._extra_seeds)
@@ -344,6 +338,7 @@ class Rounds:
     def leave_out(self, ends: LeftOut) -> None:
         """Journal why trials will not run."""
         self._session.left_out(self._extra_seeds.leave_out(ends))
+        self._session.dequeued([trial for trial, _ in ends])
 
     def ended(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Note the end of a trial."""

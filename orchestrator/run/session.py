@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -177,7 +177,7 @@ class Session:
         # A checkpoint has the size of the model and its optimizer, and there is one for each point.
         files.remove_folder(self._folder.branch_point(base_of(branch), point_of(branch) or 0))
 
-    def left_out(self, ends: Iterable[tuple[TrialSpec, TrialOutcome]]) -> None:
+    def left_out(self, ends: Sequence[tuple[TrialSpec, TrialOutcome]]) -> None:
         """Journal why these trials were not started, unless the journal says so already.
 
         Probes and repetitions that were left out may come later, and have no end.
@@ -190,7 +190,12 @@ class Session:
             if not trial.measures:
                 restore(self._folder.trial(trial.trial_id))
                 self._journal_end(trial, end)
+        self.dequeued([trial for trial, _ in ends])
         self._display.skipped(new)
+
+    def dequeued(self, trials: Sequence[TrialSpec]) -> None:
+        """Show these trials as waiting no longer."""
+        self._display.dequeued(trials)
 
     def queued(self, trials: Sequence[TrialSpec], why: str) -> None:
         """Show that these trials, which were not planned, are queued."""

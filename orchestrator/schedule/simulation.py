@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,11 +128,12 @@ class TimeLeft:
     Where the plan foresees none, all trials count alike.
     """
 
-    def __init__(self, trials: int, shares_s: Mapping[str, float]) -> None:
-        """`trials` are to run; `shares_s` are those of a timetable."""
-        self._shares_s = dict(shares_s)
+    def __init__(self, trial_ids: Iterable[str], shares_s: Mapping[str, float]) -> None:
+        """`trial_ids` are to run; `shares_s` are those of a timetable."""
+        self._is_foreseen = bool(shares_s)
+        self._shares_s = dict(shares_s or dict.fromkeys(trial_ids, 1.0))
         self._typical_s = statistics.fmean(shares_s.values()) if shares_s else 1.0
-        self._open_s = sum(shares_s.values()) if shares_s else float(trials)  # of the trials that have not ended
+        self._open_s = math.fsum(self._shares_s.values())  # of the trials that have not ended
         self._done_s = self._took_s = _BELIEVED * self._typical_s if shares_s else 0.0
         self._is_under_way = False
         self._last_s: float | None = None  # when the last trial has ended, or the first one has started
@@ -139,7 +141,11 @@ class TimeLeft:
     def added(self, trial_ids: Collection[str]) -> None:
         """Count further trials."""
         self._open_s += len(trial_ids) * self._typical_s
-        self._shares_s.update(dict.fromkeys(trial_ids, self._typical_s) if self._shares_s else {})
+        self._shares_s.update(dict.fromkeys(trial_ids, self._typical_s))
+
+    def dequeued(self, trial_ids: Iterable[str]) -> None:
+        """Count trials no longer that will not run."""
+        self._open_s = max(0.0, self._open_s - sum(map(self._share_s, trial_ids)))
 
     def started(self, now_s: float) -> None:
         """Count the time from the first start on."""
@@ -150,7 +156,7 @@ class TimeLeft:
         share_s = self._share_s(trial_id)
         self._open_s = max(0.0, self._open_s - share_s)
         # Without a plan, an unknown part of the first trial's time is the start of its processes.
-        if self._last_s is not None and share_s and (self._shares_s or self._is_under_way):
+        if self._last_s is not None and share_s and (self._is_foreseen or self._is_under_way):
             self._done_s += share_s
             self._took_s += now_s - self._last_s
         self._last_s, self._is_under_way = now_s, True
@@ -168,4 +174,4 @@ class TimeLeft:
         return max(0.0, pace * self._open_s - since_s, pace * (self._open_s - running_s))
 
     def _share_s(self, trial_id: str) -> float:
-        return self._shares_s.get(trial_id, 0.0) if self._shares_s else self._typical_s
+        return self._shares_s.get(trial_id, 0.0)

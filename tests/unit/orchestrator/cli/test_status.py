@@ -42,11 +42,13 @@ def test_status_of_a_running_sweep(told: Callable[..., Any], tmp_path: Path) -> 
         status = told("status")
         assert "process" in status["driver"] and status["state"] == "running"
         assert status["trials"] == {"failed": 1, "ok": 2, "running": 1, "waiting": 2}
+        journal.append(Kind.STARTED, {"trial_id": "again", "attempt": 1, "measures": record_of(1, 0).trial_id})
+        assert told("status")["trials"] == {"failed": 1, "ok": 2, "running": 2, "waiting": 2}
         (trial,) = status["running"]
         assert trial["trial_id"] == "running" and trial["cell"] == "2×32 sqrt, seed=0"
         assert 20 <= status["left_s"] <= 30  # two wait; the running one takes 10 s, too
     status = told("status", "sweep.name=mine")
-    assert (status["driver"], status["running"], status["interrupted"]) == (None, [], 1)
+    assert (status["driver"], status["running"], status["interrupted"]) == (None, [], 2)
     assert status["state"] == "not finished" and status["trials"]["waiting"] == 3
 
 

@@ -23,7 +23,7 @@ def console(terminal):
 
 
 def watched(screen):
-    with Display(screen, waiting=2) as display:
+    with Display(screen, waiting=TRIALS[:2]) as display:
         assert display.left_s() is None
         for trial in TRIALS[:2]:
             display.started(trial)
@@ -52,7 +52,7 @@ def test_without_a_terminal_a_trial_is_one_line():
 )
 def test_skipped_trials_with_one_reason_share_a_line(trials, line):
     screen = console(terminal=False)
-    with Display(screen, waiting=0) as display:
+    with Display(screen, waiting=TRIALS[:0]) as display:
         end = TrialOutcome(cause=Cause.NO_ROOM, wall_s=0.0, note="needs 4 ranks")
         display.skipped([(trial, end) for trial in trials])
     assert screen.file.getvalue() == line
@@ -68,7 +68,7 @@ def test_a_terminal_shows_running_trials_and_the_best():
 def test_a_disturbed_trial_is_marked():
     shown = {}
     for terminal in (True, False):
-        with Display(console(terminal), waiting=2) as display:
+        with Display(console(terminal), waiting=TRIALS[:2]) as display:
             for trial, judgement in zip(TRIALS[:2], (VALID, DISTURBED), strict=True):
                 display.started(trial)
                 display.finished(trial, TrialOutcome(wall_s=1.5), judgement)
@@ -93,7 +93,7 @@ def test_a_valid_repetition_replaces_a_disturbed_timing():
 )
 def test_a_repetition_that_failed_or_is_discarded_replaces_no_timing(cause, disturbed, remaining):
     repetition = replace(TRIALS[0], trial_id="again", purpose=Purpose.WINDOW, measures=TRIALS[0].trial_id)
-    with Display(console(terminal=False), waiting=2) as display:
+    with Display(console(terminal=False), waiting=TRIALS[:2]) as display:
         display.finished(TRIALS[0], TrialOutcome(wall_s=1.5, metrics={"samples_per_s": 100.0}), DISTURBED)
         outcome = TrialOutcome(cause=cause, wall_s=1.5, metrics={"samples_per_s": 120.0})
         display.finished(repetition, outcome, VALID, disturbed)
@@ -112,7 +112,7 @@ def test_a_speed_that_is_not_known_has_its_reason_and_remedy():
 
 def test_a_fault_without_reasons_has_no_empty_list_of_them():
     live = shown_after([(TRIALS[0], 100.0, OUTVOTED)])
-    with Display(console(terminal=False), waiting=1) as display:
+    with Display(console(terminal=False), waiting=TRIALS[:1]) as display:
         display.finished(TRIALS[0], TrialOutcome(wall_s=1.5), OUTVOTED)
         line = display._console.file.getvalue().rstrip()
     word = FAULTS[Fault.STRAGGLER][0]
@@ -121,7 +121,7 @@ def test_a_fault_without_reasons_has_no_empty_list_of_them():
 
 def test_text_of_trials_is_never_markup():
     screen = console(terminal=True)
-    with Display(screen, waiting=1) as display:
+    with Display(screen, waiting=TRIALS[:1]) as display:
         display.started(TRIALS[0])
         display.finished(TRIALS[0], TrialOutcome(cause=Cause.ERROR, wall_s=0.0, note="[red]not markup[/]"))
     assert "[red]not markup[/]" in screen.file.getvalue()
@@ -137,7 +137,7 @@ def test_text_of_trials_is_never_markup():
 )
 def test_figures_of_an_ended_trial_are_written_out(figures, shown):
     screen = console(terminal=False)
-    with Display(screen, waiting=1) as display:
+    with Display(screen, waiting=TRIALS[:1]) as display:
         display.started(TRIALS[0])
         display.finished(TRIALS[0], TrialOutcome(wall_s=1.5, metrics=figures))
     assert screen.file.getvalue().rstrip().endswith(shown)
@@ -147,7 +147,7 @@ def test_waiting_without_a_running_trial_is_explained_once(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(display_module.time, "monotonic", lambda: now[0])
     screen = console(terminal=False)
-    with Display(screen, waiting=2) as display:
+    with Display(screen, waiting=TRIALS[:2]) as display:
         for now[0] in (5.0, display_module.IDLE_S + 1.0, display_module.IDLE_S + 2.0):
             display.refresh()
         assert screen.file.getvalue().count("2 trials wait") == 1
@@ -161,7 +161,7 @@ def test_waiting_without_a_running_trial_is_explained_once(monkeypatch):
 
 def test_a_narrow_terminal_shows_whole_labels_below_messages():
     screen = Console(file=io.StringIO(), force_terminal=True, width=50, color_system=None)
-    with Display(screen, waiting=1) as display:
+    with Display(screen, waiting=TRIALS[:1]) as display:
         display.started(TRIALS[0])
         display.refresh()
         assert display.say
@@ -173,13 +173,14 @@ def test_a_narrow_terminal_shows_whole_labels_below_messages():
     for line in lines[lines.index(head) + 1 :]:
         table += line[head.index("cell") : head.index("val acc")].strip()
     assert AXES.replace(" ", "") in table.replace(" ", "") and "…" not in told
-    assert Display(console(terminal=False), waiting=1).say is None
+    assert Display(console(terminal=False), waiting=TRIALS[:1]).say is None
 
 
 def test_time_left_ignores_the_start_of_the_first_trial(monkeypatch):
     now = [0.0]
+    eight = [replace(TRIALS[0], trial_id=str(number)) for number in range(8)]
     monkeypatch.setattr(display_module.time, "monotonic", lambda: now[0])
-    with Display(console(terminal=False), waiting=8) as display:
+    with Display(console(terminal=False), waiting=eight) as display:
 
         def take(trials, seconds):
             for trial in trials:
@@ -189,21 +190,21 @@ def test_time_left_ignores_the_start_of_the_first_trial(monkeypatch):
                 display.finished(trial, TrialOutcome(wall_s=seconds))
 
         now[0] = 100.0  # Ray has started
-        take(TRIALS[:1], 60)
+        take(eight[:1], 60)
         assert display.left_s() is None  # an unknown part of it was the start of its processes
-        take(TRIALS[1:2], 10)
-        take(TRIALS[2:3], 10)
+        take(eight[1:2], 10)
+        take(eight[2:3], 10)
         assert display.left_s() == 5 * 10
-        take(TRIALS[:2], 10)  # two at once: four trials in 30 s
+        take(eight[3:5], 10)  # two at once: four trials in 30 s
         assert display.left_s() == pytest.approx(3 * 30 / 4)
-        take(TRIALS[:3], 10)
+        take(eight[5:], 10)
         assert display.left_s() == 0
 
 
 def shown_after(outcomes, height=40, **given):
     """Return the last picture of a live table after these ends of (trial, rate, judgement of its timing)."""
     screen = Console(file=io.StringIO(), force_terminal=True, width=120, height=height, color_system=None)
-    with Display(screen, waiting=99, **given) as display:
+    with Display(screen, waiting=TRIALS, **given) as display:
         for trial, rate, judgement in outcomes:
             display.started(trial)
             metrics = {"samples_per_s": rate, "val_accuracy": 0.17}
@@ -219,7 +220,7 @@ def test_the_leader_and_the_speed_up_so_far_come_from_undisturbed_timings():
 
 
 def test_a_failed_trial_is_no_best():
-    display = Display(console(terminal=False), waiting=2, margin=0.02)
+    display = Display(console(terminal=False), waiting=TRIALS[:2], margin=0.02)
     for trial, status, accuracy in ((TRIALS[0], Cause.NONE, 0.9), (TRIALS[1], Cause.ERROR, 0.97)):
         metrics = {"samples_per_s": 100.0, "val_accuracy": accuracy}
         display.finished(trial, TrialOutcome(cause=status, wall_s=1.0, metrics=metrics))
@@ -238,7 +239,7 @@ def test_a_repeated_timing_has_a_rate_but_no_accuracy(purpose):
     trial = replace(TRIALS[0], purpose=purpose, measures="abc")
     shown = shown_after([(trial, 100.0, VALID)])
     assert "timed again" in shown and "100 samples/s" in shown and "0.17" not in shown
-    with Display(console(terminal=False), waiting=1) as display:
+    with Display(console(terminal=False), waiting=TRIALS[:1]) as display:
         display.finished(trial, TrialOutcome(wall_s=1.5, metrics={"val_accuracy": 0.17}))
         assert display._console.file.getvalue().rstrip().endswith("timed again")
 
@@ -254,7 +255,7 @@ def test_results_are_gone_through_only_when_a_trial_has_ended(monkeypatch):
     for name in ("lines", "invalid"):
         original = getattr(InterimResults, name)
         monkeypatch.setattr(InterimResults, name, lambda self, of=original: passes.append(of) or of(self))
-    with Display(console(terminal=True), waiting=2) as display:
+    with Display(console(terminal=True), waiting=TRIALS[:2]) as display:
         for trial in TRIALS[:2]:
             display.started(trial)
             display.finished(trial, TrialOutcome(wall_s=1.5, metrics={"samples_per_s": 100.0}), DISTURBED)
@@ -266,7 +267,7 @@ def test_results_are_gone_through_only_when_a_trial_has_ended(monkeypatch):
 
 
 def test_the_time_left_is_the_plans_at_the_pace_so_far():
-    time_left = TimeLeft(4, {"a": 10.0, "b": 10.0, "c": 20.0, "copy": 0.0})
+    time_left = TimeLeft([], {"a": 10.0, "b": 10.0, "c": 20.0, "copy": 0.0})
     assert time_left.left_s(99.0, []) == 40
     time_left.started(100.0)
     assert time_left.left_s(104.0, ["a"]) == 36
@@ -280,15 +281,52 @@ def test_the_time_left_is_the_plans_at_the_pace_so_far():
         assert time_left.left_s(160.0, [trial_id]) > 0
         time_left.ended(trial_id, 160.0)
     assert time_left.left_s(161.0, []) == 0
-    assert TimeLeft(4, {}).left_s(0.0, []) is None
+    assert TimeLeft(["a"], {}).left_s(0.0, []) is None
 
 
 def test_a_trial_with_the_timing_of_another_one_says_so():
     trial = TRIALS[0].with_settings(timed_with=TRIALS[1].trial_id)
     shown = {}
     for terminal in (True, False):
-        with Display(console(terminal), waiting=2) as display:
+        with Display(console(terminal), waiting=TRIALS[:2]) as display:
             display.started(trial)
             display.finished(trial, TrialOutcome(wall_s=1.5))
             shown[terminal] = display._console.file.getvalue()
     assert "shared" in shown[True] and TRIALS[1].trial_id[:8] in shown[False]
+
+
+def test_the_counts_are_those_of_the_trials_however_they_end():
+    screen = console(terminal=True)
+    probe, repetition = (
+        replace(TRIALS[0], trial_id=f"{kind}-{TRIALS[0].trial_id}", measures=TRIALS[0].trial_id) for kind in "pr"
+    )
+    slow, no_money = (TrialOutcome(note=rule, wall_s=0.0, skipped_by=rule) for rule in ("phases", "budget"))
+    shown = []
+
+    def count():
+        display.refresh()
+        title = next(line for line in screen.file.getvalue().splitlines()[::-1] if "waiting" in line)
+        (bar,) = display._bar.tasks
+        shown.append((title[title.index("running") - 2 :].strip(), bar.completed, bar.total))
+
+    with Display(screen, waiting=TRIALS[:3]) as display:
+        display.started(probe)
+        count()
+        display.finished(probe, TrialOutcome(wall_s=1.0))
+        display.started(TRIALS[0])
+        display.retried(TRIALS[0], TrialOutcome(cause=Cause.ERROR, wall_s=1.0))
+        count()
+        display.started(TRIALS[0])
+        display.finished(TRIALS[0], TrialOutcome(wall_s=1.0))
+        display.queued([repetition, TRIALS[3]], "further")
+        count()
+        display.dequeued([*TRIALS[1:4], repetition])
+        display.skipped([(TRIALS[1], slow), (TRIALS[2], no_money), (repetition, no_money)])
+        count()
+        assert display.left_s() == 0
+    assert shown == [
+        ("1 running, 3 waiting", 0, 4),
+        ("0 running, 3 waiting, 1 ok", 1, 4),
+        ("0 running, 4 waiting, 2 ok", 2, 6),
+        ("0 running, 0 waiting, 2 ok, 2 skipped", 4, 4),
+    ]

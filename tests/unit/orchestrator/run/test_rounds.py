@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.plan import prospects
+from orchestrator.plan.forecasts import Forecasts
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prospects import Prospects
 from orchestrator.run import rounds
@@ -33,13 +34,16 @@ PROBE = replace(TRIALS[0], trial_id="probe")
 class Notes:
     def __init__(self):
         self.told, self.stopped = [], False
-        self.dropped = []
+        self.dropped, self.gone = [], []
 
     def stopping(self):
         return self.stopped
 
     def left_out(self, ends):
         self.told += [(trial.seed, outcome.skipped_by) for trial, outcome in ends]
+
+    def dequeued(self, trials):
+        self.gone += trials
 
     def queued(self, trials, why):
         self.told.append((why.partition(":")[0], len(trials)))
@@ -86,9 +90,9 @@ def made(
     monkeypatch.setattr(rounds, "to_repeat", lambda *_: list(disturbed))
     asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop=early_stop)
     notes = Notes()
-    return BegunRounds(
-        asked_for, Plan.of(trials, planned_ends or {}, NODES, Rerun.of(rerun)), notes, Nothing(ends)
-    ), notes
+    forecasts = Forecasts(settings=asked_for.settings)
+    plan = Plan.of(trials, planned_ends or {}, NODES, Rerun.of(rerun), forecasts=forecasts)
+    return BegunRounds(asked_for, plan, notes, Nothing(ends)), notes
 
 
 def test_order_is_probes_phases_disturbed_timings_then_skips(monkeypatch):
@@ -139,24 +143,27 @@ def test_after_a_signal_there_is_no_other_round(monkeypatch):
     assert not source.next([]) and not notes.told
 
 
+def stopped_early(trials):
+    return {spec.trial_id: replace(ended(spec, Status.SKIPPED), skipped_by="early_stop") for spec in trials}
+
+
 def test_early_stopped_trials_run_again_only_without_early_stop(monkeypatch):
-    ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
+    ends = stopped_early(TRIALS[:1])
     for early_stop, first in (("asha", TRIALS[1:]), (None, TRIALS)):
-        source, _ = made(monkeypatch, phased=False, early_stop=early_stop, ends=ends)
+        source, _ = made(monkeypatch, phased=False, early_stop=early_stop, planned_ends=ends)
         assert {spec.trial_id for spec in source.first} == {spec.trial_id for spec in first}
 
 
 def test_trials_stopped_early_stay_skipped_when_the_sweep_continues(monkeypatch):
     """A record of another reason would hide the early stop, and the trial would train again."""
-    ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
-    source, notes = made(monkeypatch, ends=ends)
+    source, notes = made(monkeypatch, planned_ends=stopped_early(TRIALS[:1]))
     assert not source.next([])
     assert sorted(notes.told) == sorted((spec.seed, "phases") for spec in TRIALS[1:])
 
 
 def test_trials_named_in_a_rerun_run_first_despite_phases(monkeypatch):
-    ends = {spec.trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu") for spec in TRIALS[3:5]}
-    source, notes = made(monkeypatch, ends=ends, rerun=[TRIALS[4].trial_id])
+    ends = stopped_early(TRIALS[3:5])
+    source, notes = made(monkeypatch, ends=ends, planned_ends=ends, rerun=[TRIALS[4].trial_id])
     assert source.first == [TRIALS[4], PROBE]  # the named trial and a probe for the others
     assert not source.next([])
     assert sorted(notes.told) == sorted((spec.seed, "phases") for spec in (*TRIALS[:3], TRIALS[5]))
@@ -244,7 +251,7 @@ def test_a_further_seed_beyond_the_budget_has_no_row():
     source, notes, _ = settling({8: [100.0] * 9, 16: [101.0] * 9}, {})
     budget = TrialOutcome(note="sweep.budget.wall_s=1 was used up", wall_s=0.0, skipped_by="budget")
     assert not source.next([(trial, budget) for trial in source.first])
-    assert notes.told == [("undecided", 4)] and "wall_s=1" in source.unsettled
+    assert notes.told == [("undecided", 4)] and notes.gone == source.first and "wall_s=1" in source.unsettled
     assert len(source.planned.trials) == 2
 
 
