@@ -44,10 +44,8 @@ def status_of(root: Path) -> dict[str, Any]:
 
 def _failure(folder: ResultsFolder, end: TrialRecord) -> dict[str, str]:
     """Return a trial's id, the first line of its error, and the file or folder that has the rest."""
-    # A command's own traceback is in what it printed.
-    places = (folder.trial(end.trial_id) / "stderr.log", folder.trace(end.trial_id))
-    place = next((path for path in places if path.is_file()), folder.trial(end.trial_id))
-    return {"trial_id": end.trial_id, "note": end.note.partition("\n")[0], "log": str(place)}
+    log = str(folder.evidence_of(end.trial_id))
+    return {"trial_id": end.trial_id, "note": end.note.partition("\n")[0], "log": log}
 
 
 def logs_of(arguments: Sequence[str]) -> Iterator[str]:

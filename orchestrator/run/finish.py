@@ -198,11 +198,9 @@ def trial_problems(folder: ResultsFolder, records: Sequence[TrialRecord]) -> lis
     problems = []
     for failed in by_note.values():
         first = failed[0]
-        trace = folder.trace(first.trial_id)
-        # A rank that was killed leaves no trace.
-        place = trace if trace.exists() else folder.trial(first.trial_id)
         hint = f"rerun=failed runs {'them' if len(failed) > 1 else 'it'} again"
-        line = f"{len(failed)} of {len(records)} trials failed ({hint}): {first.note} (see {place})"
+        evidence = folder.evidence_of(first.trial_id)
+        line = f"{len(failed)} of {len(records)} trials failed ({hint}): {first.note} (see {evidence})"
         problems.append(Problem(label="Failed", what=line, fails=True))
     used_up = Counter(record.note for record in records if record.skipped_by == "budget")
     for note, count in used_up.items():

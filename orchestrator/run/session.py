@@ -132,7 +132,7 @@ class Session:
             # Every further trial would fail in the same way, and the user would wait for each.
             if Status.OK not in statuses:
                 self._folders.write_trace(trial, outcome.trace)
-                raise ConfigError([f"{outcome.note} (see {self._folder.trace(trial.trial_id)})"])
+                raise ConfigError([f"{outcome.note} (see {self._folder.evidence_of(trial.trial_id)})"])
         if trial.purpose is Purpose.PROBE:
             self._journal_probe(trial, outcome)
             self._display.finished(trial, outcome)

@@ -99,6 +99,12 @@ class ResultsFolder:
         """The traceback of one trial's latest failed attempt."""
         return self._file(trial_id, TRACE)
 
+    def evidence_of(self, trial_id: str) -> Path:
+        """The file that explains a failure of one trial: what its command printed, else the traceback or the folder."""
+        # A command's own traceback is in what it printed.
+        places = (self._file(trial_id, "stderr.log"), self.trace(trial_id))
+        return next((path for path in places if path.is_file()), self.trial(trial_id))
+
     def metrics(self, trial_id: str) -> Path:
         """The learning curve of one trial's latest attempt."""
         return self._file(trial_id, METRICS)

@@ -45,9 +45,13 @@ def test_failures_that_differ_in_numbers_or_ranks_share_a_line(tmp_path):
     ends = [record_of(status=Status.FAILED, trial_id=f"t{n}", note=note) for n, note in enumerate(notes)]
     folder.trial("t0").mkdir(parents=True)
     folder.trace("t0").write_text("Traceback …")
+    folder.trial("t2").mkdir()
+    printed = folder.trial("t2") / "stderr.log"
+    printed.write_text("Traceback …")  # of a command
+    folder.trace("t2").write_text("its exit status")
     first, second = map(str, trial_problems(folder, ends))
     assert first.startswith("2 of 3 ") and SHAPES.format(32) in first and str(folder.trace("t0")) in first
-    assert second.startswith("1 of 3 ") and notes[2] in second and str(folder.trial("t2")) in second
+    assert second.startswith("1 of 3 ") and notes[2] in second and str(printed) in second
 
 
 RECORDS = demo.records()[::9]
