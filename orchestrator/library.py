@@ -146,9 +146,13 @@ class SweepResults:
         """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`; the cell's label first.
 
         The cells with the shortest epochs come first. `_lo` and `_hi` bound 95% intervals. A missing value means not
-        measured.
+        measured. Speed-ups and efficiencies are missing unless the timings of the cell and its baseline are valid.
         """
-        return self._table("summary").sort_values("epoch_s", kind="stable", ignore_index=True)
+        from orchestrator.decision.eligibility import speeds_known
+
+        cells = self._table("summary").sort_values("epoch_s", kind="stable", ignore_index=True)
+        relative = [column for column in cells.columns if column.startswith(("speedup", "efficiency"))]
+        return cells.assign(**{column: cells[column].where(speeds_known(cells)) for column in relative})
 
     @property
     def recommendation(self) -> dict[str, Any]:
@@ -343,10 +347,10 @@ def load_results(folder: str | Path) -> SweepResults:
     if not ResultsFolder(path).journal.is_file() and ResultsFolder("results" / path).journal.is_file():
         path = "results" / path
     if not ResultsFolder(path).journal.is_file():
-        inside = results_below(path)
-        meant = f"; did you mean {' or '.join(inside)}?" if inside else ""
+        others = next(filter(None, map(results_below, (path, path.parent, Path("results")))), [])
+        existing = f"; there are {', '.join(others)}" if others else ""
         nor = "" if path.is_absolute() else f", nor has {Path('results', path)}"
-        raise FileNotFoundError(f"{path.absolute()} has no {JOURNAL}{nor}{meant}")
+        raise FileNotFoundError(f"{path.absolute()} has no {JOURNAL}{nor}{existing}")
     return SweepResults(folder=path)
 
 

@@ -7,6 +7,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from orchestrator import ConfigError, load_results, plan_sweep, run_sweep
@@ -70,13 +71,27 @@ def test_important_columns_are_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(results.summary) == 2 and passes == [2]
 
 
+@pytest.mark.parametrize("disturbed", [0, 1, 2])
+def test_speed_ups_need_valid_timings(disturbed: int, tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").touch()
+    (tmp_path / "tables").mkdir()
+    metrics = {gpus: {"samples_per_s": 100.0 * gpus, "window_s": 3.0, "foreign_cpu": 0.0} for gpus in (1, 2)}
+    metrics |= {disturbed: metrics[1] | {"foreign_cpu": 0.9}} if disturbed else {}
+    trials, cells = collect([record_of(gpus, 0, metrics=metrics[gpus]) for gpus in (1, 2)], scaling="weak")
+    cells.to_parquet(tmp_path / "tables/summary.parquet")
+    summary = load_results(tmp_path).summary.set_index("gpus")
+    assert cells["speedup"].notna().all() and pd.isna(summary["speedup"][2]) == bool(disturbed)
+    assert pd.isna(summary["efficiency"][1]) == (disturbed == 1) and summary["samples_per_s"].notna().all()
+
+
 def test_a_sweep_in_results_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/mine").mkdir(parents=True)
     (tmp_path / "results/mine/journal.jsonl").touch()
     assert load_results("mine").folder == Path("results/mine") == load_results("results/mine").folder
-    with pytest.raises(FileNotFoundError):
-        load_results("other")
+    for other in ("other", "results/other"):
+        with pytest.raises(FileNotFoundError, match="results/mine"):
+            load_results(other)
 
 
 def test_the_report_is_a_path_that_can_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
