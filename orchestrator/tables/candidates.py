@@ -113,14 +113,17 @@ class Candidates:
 
     @staticmethod
     def tied(recommendation: Recommendation) -> Candidates | None:
-        """Return the chosen cell and those that tie with it, each with the reason against it; None without a tie."""
+        """Return the chosen cell and those that tie with it, each with the reason against it; None without a tie.
+
+        The likeliest to be the best come first.
+        """
         tied: dict[str | None, str] = {
             rival.cell_id: filled("short_of_choice", rival.why_not)
             for rival in equal_rivals(recommendation)
             if rival.why_not
         }
         role = calls(recommendation).get(recommendation.cell_id, "")
-        return _table(recommendation, {recommendation.cell_id: role, **tied}) if tied else None
+        return _table(recommendation, {recommendation.cell_id: role, **tied}, by_chance=True) if tied else None
 
     def markdown(self) -> list[str]:
         """Return the table as lines of Markdown, the cells to run in bold."""
@@ -130,16 +133,19 @@ class Candidates:
         return ["", markdown(pd.DataFrame(rows, columns=[self.heading, *labels])), ""]
 
 
-def _table(recommendation: Recommendation, roles: Mapping[str | None, str]) -> Candidates | None:
-    """Return the table of these cells; None if no cell is known."""
+def _table(
+    recommendation: Recommendation, roles: Mapping[str | None, str], *, by_chance: bool = False
+) -> Candidates | None:
+    """Return the table of these cells, in the order of the objective or of their chance; None if no cell is known."""
     objective = recommendation.terms.report.objective
     figure = recommendation.deciding_time if objective == "time" else objective
     called = [cell_id for cell_id in calls(recommendation) if cell_id in roles]
 
     def place(cell: Cell) -> tuple[int, bool, float]:
-        # Cells without a figure come last.
         first = called.index(cell.cell_id) if cell.cell_id in called else len(called)
-        return first, math.isnan(cell.value(figure)), cell.value(figure)
+        value = -cell.p_best if by_chance else cell.value(figure)
+        # Cells without a figure come last.
+        return first, math.isnan(value), value
 
     cells = sorted((cell for cell_id in roles if (cell := recommendation.cell(cell_id))), key=place)
     if not cells:
@@ -395,12 +401,12 @@ def accuracy_holds(cell: Cell, recommendation: Recommendation) -> str:
 
 
 def _difference(cell: Cell, value: float, margin: float, metric: Metric) -> str:
-    """Return ` (-0.006)`, with the likely value that the probability is of, where the margin is between the two."""
+    """Return ` (-0.006)`; ` (about -0.004)`, of which the probability is, where the margin is between the two."""
     if math.isnan(value):
         return ""
     pooled, p_within = cell.value(f"{metric.name}_difference_pooled"), cell.p_within_margin
     is_odd = not math.isnan(p_within) and (margins.excess(-metric.sign * value, margin) <= 0) != (p_within >= 0.5)
-    return f" ({signed(value, margin)}{f', likely {signed(pooled, margin)}' if is_odd else ''})"
+    return f" (about {signed(pooled, margin)})" if is_odd else f" ({signed(value, margin)})"
 
 
 def signed(difference: float, margin: float) -> str:

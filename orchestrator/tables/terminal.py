@@ -75,9 +75,9 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     facts = [(rank, _labelled(label, fact, width)) for rank, label, fact in _facts(end, text)]
     before = [*_wrapped(_heading(end, width), width, style="dim"), *_headline(text, width)]
     next_step = _next(end, text, width)
-    last = _last(text, str(end.folder.page if end.has_page else end.folder.tables))
-    room = MOST_LINES - _height([*before, *next_step, last], width)
+    files = str(end.folder.page if end.has_page else end.folder.tables)
     blocks = [*table, *facts]
+    room = MOST_LINES - _height([*before, *next_step, _last(text, files, len(blocks))], width)
     kept: set[int] = set()
     for place, (rank, lines) in sorted(enumerate(blocks), key=lambda numbered: numbered[1][0]):
         # The least valuable ones leave room for two empty lines. No figure stands without the names of the cells.
@@ -90,6 +90,7 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
         for places in (range(len(table)), range(len(table), len(blocks)))
     )
     has_space = room >= 2
+    last = _last(text, files, len(blocks) - len(kept))
     return [*before, *_block(figures, has_space=has_space), *_block([*known, *next_step], has_space=has_space), last]
 
 
@@ -241,6 +242,8 @@ def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     return [line, *(Text(" " * _INDENT + part.plain, "dim") for part in _wrapped(settling, width - _INDENT))]
 
 
-def _last(text: RecommendationText, files: str) -> Text:
-    report = f"report  {one_line(files, most=2000)}"
+def _last(text: RecommendationText, files: str, left_out: int) -> Text:
+    """Return the verdict and where everything is, with the number of figures and facts that are only there."""
+    more = f"  ({counted(left_out, 'more line', 'more lines')})" if left_out else ""
+    report = f"report  {one_line(files, most=2000)}{more}"
     return Text.assemble((f" {text.verdict}  ", _style(text)), report) if text.verdict else Text(f" {report}")

@@ -311,14 +311,14 @@ def test_a_larger_batch_that_was_tried_has_its_end() -> None:
 @pytest.mark.parametrize(
     ("own", "pooled", "p_within", "text"),
     [
-        (-0.006, -0.004, 0.79, "79% (-0.0060, likely -0.0040)"),
-        (-0.004, -0.006, 0.4, "40% (-0.0040, likely -0.0060)"),
+        (-0.006, -0.004, 0.79, "79% (about -0.0040)"),
+        (-0.004, -0.006, 0.4, "40% (about -0.0060)"),
         (-0.004, -0.004, 0.79, "79% (-0.0040)"),
         (-0.006, -0.006, 0.4, "40% (-0.0060)"),
         (-0.006, -0.006, math.nan, "unknown (-0.0060)"),
     ],
 )
-def test_an_accuracy_beyond_the_margin_that_may_be_within_it_shows_both_estimates(
+def test_a_difference_is_on_the_side_of_the_margin_that_is_likely(
     recommendation: Recommendation, own: float, pooled: float, p_within: float, text: str
 ) -> None:
     chosen, *others = recommendation.shortlist
@@ -454,6 +454,16 @@ def test_a_tied_cell_has_the_reason_why_it_is_not_chosen(
     # It has no column beside the choice, which it might contradict.
     assert len(labels(Candidates.of(found))) == 3
     assert Candidates.tied(recommendation) is None and tied_text(recommendation) == ""
+
+
+def test_tied_cells_are_in_the_order_of_their_chances(recommendation: Recommendation) -> None:
+    found = with_rivals(recommendation, *[remark("needs_more_hours")] * 3)
+    chances = {cell.cell_id: p_best for cell, p_best in zip(found.rivals, (0.2, 0.6, 0.4), strict=True)}
+    shortlist = [replace(cell, p_best=chances.get(cell.cell_id, cell.p_best)) for cell in found.shortlist]
+    rivals = tuple(cell for cell in shortlist if cell.cell_id in chances)
+    tied = Candidates.tied(replace(found, shortlist=tuple(shortlist), rivals=rivals))
+    assert tied is not None
+    assert [cell.cell_id for cell in tied.cells] == [found.cell_id, "rival 1", "rival 2", "rival 0"]
 
 
 def test_a_likelier_cell_that_may_miss_the_margin_has_a_column(recommendation: Recommendation) -> None:

@@ -95,6 +95,20 @@ def test_the_end_fits_on_a_terminal_of_24_lines(case: str, width: int) -> None:
     assert sum(max(1, math.ceil(len(line) / width)) for line in lines) <= MOST_LINES
 
 
+@pytest.mark.parametrize("case", ["cpu", "gpus"])
+def test_the_end_counts_what_it_leaves_out(case: str) -> None:
+    end = ended(on_cpu()) if case == "cpu" else ended(demo.records(), ON_GPUS)
+    counts = []
+    for width in (80, 10_000):
+        *lines, last = rows(end, width)
+        (names,) = [place for place, line in enumerate(lines) if "×batch rule" in line]
+        left_out = re.search(r"\((\d+) more lines?\)$", last)
+        shown = [line for line in lines[names:] if re.match(r" \S", line)]  # without those that continue another
+        counts.append((len(shown), len(shown) + (int(left_out[1]) if left_out else 0)))
+    (narrow, of_narrow), (wide, of_wide) = counts
+    assert narrow < wide and of_narrow == of_wide
+
+
 def test_the_verdict_is_in_the_headline_and_the_last_line() -> None:
     for speeds, verdict in (({1: 100, 2: 190}, CLEAR), ({1: 50, 2: 100, 4: 101}, TIED)):
         end = ended(swayed(speeds, dict.fromkeys(speeds, 0.9)))
