@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.config.request import Request
 from orchestrator.config.settings import Settings
-from orchestrator.plan.estimates import REHEARSED, SHIPPED, Estimate, Forecast
+from orchestrator.plan.estimates import SHAPES, Estimate, Forecast
 from orchestrator.plan.forecasts import machine
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prices import cheapest_offer, offers_of
@@ -51,13 +51,13 @@ def forecast_text(plan: Plan, request: Request) -> str:
     if not shown:
         return "\n".join(reasons)
     empty = [key for key in shown[0] if all(row[key] == "" for row in shown)]
-    on_cpu = all(trial.device == "cpu" for trial in plan.trials)
+    lacks_memory = all(trial.device == "cpu" for trial in plan.trials) and "peak GB" in empty
     lines = [
         *aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
         "",
         *reasons,
         f"on {', '.join(describe(node) for node in plan.nodes)}; ± covers 90%",
-        *["memory is forecast for GPUs only"] * on_cpu,
+        *["memory is forecast for GPUs only"] * lacks_memory,
         *_why_unsure(cells),
         *time_and_cost(plan, report.price_per_gpu_hour, report.currency or ""),
     ]
@@ -107,9 +107,7 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
 
 def _why_unsure(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line if much of the trials is beside their training, which makes their length uncertain."""
-    known = [
-        cell for cell in cells if cell["duration_s"] and cell["train_s"] and cell["source"] in (REHEARSED, SHIPPED)
-    ]
+    known = [cell for cell in cells if cell["duration_s"] and cell["train_s"] and cell["source"] != SHAPES]
     beside_s = [cell["duration_s"]["value"] - cell["train_s"]["value"] for cell in known]
     if sum(beside_s) > _MUCH * sum(cell["duration_s"]["value"] for cell in known):
         span = "–".join(dict.fromkeys(f"{seconds:.1f}" for seconds in (min(beside_s), max(beside_s))))

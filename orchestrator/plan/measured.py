@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.plan.estimates import Estimate, Forecast, Network, of_step, training_s
+from orchestrator.plan.estimates import BESIDE, Estimate, Forecast, Network, of_step, training_s
 from orchestrator.plan.rehearsals import TIME
 from orchestrator.store.alike import but_for_batch, but_for_gpus
 from orchestrator.store.record import TrialRecord, metric_value, samples_to_target
@@ -50,7 +50,7 @@ class Measured:
     def of_cell(self, trial: TrialSpec) -> Forecast | None:
         """Return what the seeds of the trial's cell had: the median, and an interval that holds all of them.
 
-        Its speed is known only from valid timings.
+        Its speed is known only from valid timings. The duration may be off by what is beside the training.
         """
         if trial.cell_id not in self.cells:
             return None
@@ -66,14 +66,20 @@ class Measured:
         timed = [record for record in records if record.trial_id in self.timed]
         rate = of(metric_value(record.metrics, "samples_per_s") for record in timed)
         samples = trial.batch.global_batch_size
+        training = of(metric_value(record.metrics, "train_s") for record in timed)
+        duration = of(record.wall_s for record in records)
+        if training and duration:
+            beside = Estimate.within(max(0.0, duration.value - training.value), BESIDE)
+            whole = training.plus(beside)
+            duration = replace(duration, lo=min(duration.lo, whole.lo), hi=max(duration.hi, whole.hi))
         return Forecast(
             fits="yes",
             why="" if timed else "none of its timings is valid",
             peak_memory_gb=of(metric_value(record.metrics, "peak_memory_gb") for record in records),
             step_s=rate.map(lambda samples_per_s: samples / samples_per_s) if rate else None,
             samples_per_s=rate,
-            train_s=of(metric_value(record.metrics, "train_s") for record in timed),
-            duration_s=of(record.wall_s for record in records),
+            train_s=training,
+            duration_s=duration,
             source=FROM_JOURNAL,
         )
 

@@ -67,6 +67,21 @@ def test_no_speed_follows_from_disturbed_timings() -> None:
     assert (forecast.step_s.value, forecast.peak_memory_gb.value, forecast.source) == (0.5, 3.0, "rehearsal")
 
 
+def test_a_measured_duration_may_be_off_by_the_start_of_processes() -> None:
+    """200 s of training and 7 s beside it, which may take 3.5 s or 14 s."""
+    own = Measured.of([record(spec(1))]).of_cell(spec(1))
+    assert own is not None and own.train_s is not None and own.duration_s is not None
+    assert own.duration_s.value == 207
+    assert (own.duration_s.lo, own.duration_s.hi) == pytest.approx((own.train_s.lo + 3.5, own.train_s.hi + 14))
+
+
+@pytest.mark.parametrize("memory", [{}, {"peak_memory_gb": 1.0}])
+def test_a_forecast_without_memory_says_for_which_devices_it_is_known(memory: dict[str, float]) -> None:
+    trial = replace(spec(1), device="cpu")
+    text = forecast_text(planned(record(trial, **memory), trials=[trial]), request())
+    assert ("GPUs only" in text) == (not memory)
+
+
 def test_more_gpus_follow_from_fewer() -> None:
     forecast = Measured.of(JOURNAL).of_line(spec(8), Network())
     assert forecast is not None and forecast.source == FEWER_GPUS
