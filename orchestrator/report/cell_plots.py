@@ -61,7 +61,8 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     margin = recommendation.terms.report.margin
     # NaN without a baseline, or if it has no metric.
     baseline = recommendation.baseline.value(metric.name) if recommendation.baseline else math.nan
-    shown = known if math.isnan(baseline) else _competing(known, metric.sign, baseline, margin)
+    has_choice = recommendation.chosen is not None and not math.isnan(baseline)
+    shown = _competing(known, metric.sign, baseline, margin) if has_choice else known
     place = _trade_off_axes(shown, recommendation)
     coloured = {**place, "color": vega.coloured_gpus(cells)}
     shapes = {"shape": vega.category("rule", vega.word("lr_rule", cells), sort=None, type="nominal")}
