@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+COMPARED_STEPS = 5  # after so many steps, the weights and the samples so far are compared between ranks
+WARMUP_STEPS = 10
+WARMUP_S = 0.3
+
 
 class Tally:
     """Steps that count, with their seconds, samples and tokens."""
@@ -62,6 +66,37 @@ class Counts:
         self.whole = Tally()  # all steps
         self.warm = Tally()  # steps after the warm-up
         self.later = Tally()  # steps from the second pass on
+
+    @property
+    def is_compared(self) -> bool:
+        """True if the samples of the next step are compared between ranks."""
+        return self.whole.steps < COMPARED_STEPS
+
+    def begin_epoch(self, number: int) -> None:
+        """Note that the training begins an epoch, counted from 1."""
+        if number != self.epoch:
+            self.epoch, self.completed, self.completed_samples = number, self.whole.steps, self.whole.samples
+
+    def add(self, seconds: float | None, samples: int, tokens: int, *, running_s: float) -> None:
+        """Count a step, `running_s` after the first one; `seconds` is None if the time is not that of a step alone."""
+        self.whole.add(seconds or 0.0, samples, tokens)
+        if seconds is None:
+            return
+        if self.whole.steps > WARMUP_STEPS and running_s >= WARMUP_S:
+            self.warm.add(seconds, samples, tokens)
+        if self.epoch > 1:
+            self.later.add(seconds, samples, tokens)
+
+    def lengthen(self, seconds: float) -> None:
+        """Add time to the steps so far."""
+        for tally in (self.whole, self.warm, self.later):
+            tally.seconds += seconds if tally.steps else 0.0
+
+    def anew(self) -> Counts:
+        """Return counts without steps, of the same process."""
+        counts = Counts()
+        counts.optimizers, counts.framework, counts.saved = self.optimizers, self.framework, self.saved
+        return counts
 
     def to_json(self) -> str:
         """Return the counts as one line."""

@@ -1,20 +1,16 @@
 # mypy: ignore-errors
-"""The devices of this process, its place among those that train together, and its batches and weights."""
+"""The devices of this process, the time of its steps on them, and its place among those that train together."""
 
 from __future__ import annotations
 
 import ctypes
-import math
 import sys
 import time
 
+from sweep_optimizers import is_shared, weights_of
+
 WITHOUT_TORCH_DISTRIBUTED = ("horovod.torch", "mpi4py", "bagua", "ray.train")
 """Modules that exchange gradients by themselves."""
-COMPARED_VALUES = 4096  # so many values of each tensor stand for its content
-OF_SHARDS = ("placements", "_is_flat_param", "_fsdp_flattened", "ds_id", "tensor_model_parallel")
-"""Attributes of parameters of which each rank has a part."""
-SHARDING = ("deepspeed", "megatron", "colossalai", "fairscale", "torch.distributed.optim.zero_redundancy_optimizer")
-"""Modules whose optimizers may have a part of the parameters."""
 
 
 class Gpu:
@@ -56,6 +52,57 @@ class Gpu:
         return torch.cuda if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized() else None
 
 
+class Stopwatch:
+    """The time of the steps, without that of evaluations and checkpoints between them."""
+
+    def __init__(self):
+        self._gpu = Gpu()
+        self._first_s = None  # the time of the first step; None before it
+        self._last_s = None  # the time of the last step
+        self.is_paused = False  # whether something else has happened since the last step
+        self.paused_s = 0.0  # when that began, the last time
+
+    def step(self, begun_s):
+        """Return the seconds of the step that has ended; None if they are not those of a step alone.
+
+        `begun_s` is when its loader started, if that was after the last step.
+        """
+        now_s = time.perf_counter()
+        if self._first_s is None:
+            self._first_s = now_s
+        since_s = self._last_s
+        if self.is_paused:
+            # An evaluation ended when the training's next loader started. Its workers, and what came between the last
+            # step and the evaluation, belong to the training.
+            has_resumed = since_s is not None and begun_s is not None and begun_s > self.paused_s
+            since_s = begun_s - max(0.0, self.paused_s - since_s) if has_resumed else None
+        if self.is_paused or self._last_s is None:
+            now_s = self._gpu.synchronized()
+        self._last_s, self.is_paused = now_s, False
+        self._gpu.step()
+        return None if since_s is None else now_s - since_s
+
+    @property
+    def running_s(self):
+        """The seconds from the first step to the last; None before any."""
+        return None if self._first_s is None else self._last_s - self._first_s
+
+    def behind_s(self):
+        """Return how much later the last step ended on the GPU than on the host, if nothing has happened since then."""
+        return 0.0 if self.is_paused or self._last_s is None else self._gpu.behind(self._last_s)
+
+    def waited_s(self):
+        """Wait for the GPU, and return the seconds since the last step, if nothing else has happened since then."""
+        self.behind_s()
+        return 0.0 if self.is_paused or self._last_s is None else time.perf_counter() - self._last_s
+
+    def pause(self):
+        """Note that something other than training begins."""
+        if not self.is_paused:
+            self.paused_s = time.perf_counter()
+        self.is_paused = True
+
+
 def is_capturing():
     """Return whether a CUDA graph is captured, during which nothing may wait for the GPU."""
     torch = sys.modules["torch"]
@@ -87,74 +134,3 @@ def place_jax(counts, jax):
     counts.gpus = sorted(devices)
     if jax.process_count() > 1:
         counts.rank, counts.world, counts.connected = jax.process_index(), jax.process_count(), True
-
-
-def weights_of(optimizer):
-    """Yield the parameters of an optimizer."""
-    for group in optimizer.param_groups:
-        yield from group["params"]
-
-
-def length_of(iterator):
-    """Return the samples of the data set of a loader's iterator; 0 if it is not known."""
-    try:
-        return len(iterator._dataset)
-    except Exception:  # a stream has no length
-        return 0
-
-
-def count_of(optimizer):
-    """Return the number of parameters that an optimizer trains; 0 if each rank has a part of them."""
-    parameters = list(weights_of(optimizer))
-    # A DTensor of FSDP2 tells the size of the whole.
-    has_parts = any(is_shard(weights) and not hasattr(weights, "placements") for weights in parameters)
-    return 0 if has_parts else sum(weights.numel() for weights in parameters)
-
-
-def is_shard(weights):
-    """Return whether each rank may have a part of this parameter."""
-    return any(hasattr(weights, name) for name in OF_SHARDS) or any(name in sys.modules for name in SHARDING)
-
-
-def is_shared(weights):
-    """Return whether processes share the memory of these weights, as in Hogwild."""
-    return weights.device.type == "cpu" and weights.is_shared()
-
-
-def checksum(optimizer):
-    """Return the sum of the first weights, which replicas have in common; None for a shard, or for shared memory."""
-    first = next(weights_of(optimizer), None)
-    if first is None or is_shared(first) or is_shard(first):
-        return None
-    return float(first.detach().double().sum())
-
-
-def size_of(batch):
-    """Return the samples of a batch, from its first tensor, and its tokens, if it has `input_ids`."""
-    if hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
-        ids, mask = (batch[name] if name in batch else None for name in ("input_ids", "attention_mask"))
-        if hasattr(ids, "shape") and len(ids.shape):
-            on_host = hasattr(mask, "shape") and getattr(getattr(mask, "device", None), "type", "") == "cpu"
-            return int(ids.shape[0]), int(mask.sum()) if on_host else math.prod(ids.shape)
-        batch = [batch[key] for key in batch.keys()]
-    if hasattr(batch, "shape"):
-        return (int(batch.shape[0]), 0) if len(batch.shape) else (0, 0)
-    if isinstance(batch, (list, tuple)):
-        for part in batch:
-            samples, tokens = size_of(part)
-            if samples:
-                return samples, tokens
-    return 0, 0
-
-
-def content_of(batch):
-    """Return the sum of the first values of each tensor of a batch; None if it has no tensors."""
-    if hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
-        batch = [batch[key] for key in batch.keys()]
-    if isinstance(batch, (list, tuple)):
-        sums = [content for content in map(content_of, batch) if content is not None]
-        return sum(sums) if sums else None
-    try:
-        return float(batch.reshape(-1)[:COMPARED_VALUES].double().sum())
-    except Exception:  # no tensor, or one of an unusual kind
-        return None

@@ -146,8 +146,7 @@ def keras_callback(base):
         def on_train_batch_end(self, batch, logs=None):
             # With `steps_per_execution` a call stands for several steps.
             for _ in range(batch - self.last):
-                sweep_training.TRAINING.mark(self.samples, 0, None)
-                sweep_training.TRAINING.begin_epoch(self.epoch)
+                sweep_training.TRAINING.mark(self.samples, 0, None, self.epoch)
             self.last = batch
             if is_over(-1, -1):
                 self.model.stop_training = True
@@ -173,8 +172,7 @@ def keras_callback(base):
 
 def keras_samples():
     """Return the mean samples of a step of the training of Keras that begins; 0 if its data do not tell."""
-    reference = getattr(sweep_training.TRAINING, "keras_iterator", None)
-    adapter = getattr(reference and reference(), "data_adapter", None)
+    adapter = getattr(sweep_training.TRAINING.keras_iterator(), "data_adapter", None)
     size, batches = getattr(adapter, "batch_size", None), getattr(adapter, "num_batches", None)
     if not size or not batches:
         return size or 0
@@ -195,8 +193,8 @@ def fastai_callback(base):
         def after_batch(self):
             if self.training:
                 inputs = self.xb[0] if len(self.xb) else None
-                sweep_training.TRAINING.mark(len(inputs) if hasattr(inputs, "__len__") else 0, 0, self.loss.detach())
-                sweep_training.TRAINING.begin_epoch(self.epoch + 1)
+                samples = len(inputs) if hasattr(inputs, "__len__") else 0
+                sweep_training.TRAINING.mark(samples, 0, self.loss.detach(), self.epoch + 1)
 
         def before_validate(self):
             sweep_training.TRAINING.pause()

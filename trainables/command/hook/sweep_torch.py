@@ -71,7 +71,7 @@ def watch_gradients(module):
 
     def await_forward(*args):
         training = sweep_training.TRAINING
-        if training.counts.whole.steps and not training.paused and not training.is_marked:
+        if training.counts.whole.steps and not training.stopwatch.is_paused and not training.is_marked:
             training.await_forward()
 
     for context in (module.no_grad, module.inference_mode):

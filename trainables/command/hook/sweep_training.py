@@ -11,15 +11,15 @@ import sys
 import time
 import weakref
 
-from sweep_counts import Counts
-from sweep_devices import Gpu, checksum, content_of, count_of, is_capturing, length_of, place, size_of, weights_of
+from sweep_batches import Batch, Batches
+from sweep_counts import COMPARED_STEPS, Counts
+from sweep_devices import Stopwatch, is_capturing, place
 from sweep_files import FOLDER, STOP_FILE, write_file
+from sweep_optimizers import Optimizers, checksum
 
 WRITE_EVERY_S = 0.5
 CPU_EVERY_S = 0.05  # the CPU time costs a system call, which is slow in processes with many threads
-WARMUP_STEPS = 10
-WARMUP_S = 0.3
-COMPARED_STEPS = 5  # after so many steps, the weights and the samples so far are compared between ranks
+STOP_EVERY_S = 0.1
 MOST_EVALUATIONS = 10
 """A module that evaluates in more steps, and in more than half of all, is a part of the model that is not trained."""
 MOST_RATES, MOST_GROUPS = 64, 16
@@ -28,248 +28,173 @@ ENVIRONMENTS = ("gymnasium", "gym", "envpool", "pettingzoo", "brax", "dm_env")
 """Modules of reinforcement learning: with them, a pass without gradients collects samples."""
 
 
+class Evaluations:
+    """The modules that evaluate, by which evaluations are told from parts of the model that are not trained."""
+
+    def __init__(self):
+        self._module = lambda: None  # a weak reference to the module of the evaluation since the last step
+        self._silenced = weakref.WeakSet()  # modules that have been set to evaluate since the last step
+        self._steps = weakref.WeakKeyDictionary()  # at how many steps each module did not train
+
+    def silence(self, module):
+        """Note that a module has been set to evaluate."""
+        self._silenced.add(module)
+
+    def count(self, module):
+        """Note that a module does not train at the next step."""
+        self._steps[module] = self._steps.get(module, 0) + 1
+
+    def begins(self, module, steps):
+        """Return whether an evaluation begins with this module, after so many steps of the training."""
+        begins = self._steps.get(module, 0) <= max(MOST_EVALUATIONS, steps / 2)
+        if begins:
+            self._module = weakref.ref(module)
+        return begins
+
+    def is_running(self):
+        """Return whether an evaluation has begun since the last step, and its module does not train again."""
+        module = self._module()
+        return module is not None and not module.training
+
+    def end(self):
+        """Note a step of the training."""
+        # A module that does not train at this step, either, is a part of the model.
+        for module in self._silenced:
+            if not module.training:
+                self.count(module)
+        self._silenced.clear()
+        self._module = lambda: None
+
+
 class Training:
     """The training in this process: the steps of all optimizers that share parameters."""
 
     def __init__(self):
+        # The training that runs, and its parts.
         self.counts = Counts()
-        self.others = []
-        self.optimizer = self.stepped = self.first = self.counted = None
-        self.row = self.optimizers = 0
-        self.parameters, self.numbers = {}, set()
-        self.sizes = {}
-        self.last_taken = (0, 0)
-        self.is_marked = False
-        self.loss = None
-        self.iterator = None
-        self.pending = {}
-        self.begun_s = {}
-        self.evaluated = None
-        self.silenced = weakref.WeakSet()
-        self.not_trained = weakref.WeakKeyDictionary()
-        self.trained = weakref.WeakKeyDictionary()
-        self.watch = None
-        self.input = [0, 0, 0.0]
-        self.without_input = 0
-        self.rows = {}
-        self.paused = False
-        self.last_s = self.first_s = None
-        self.paused_s = self.written_s = self.looked_s = self.noted_s = 0.0
-        self.iterators = self.placed = 0
-        self.rates_every = 1
-        self.contents = []
-        self.stop_at = None
-        self.gpu = Gpu()
+        self.optimizers = Optimizers()
+        self.batches = Batches()
+        self.evaluations = Evaluations()
+        self.stopwatch = Stopwatch()
+        self.others = []  # the counts of earlier trainings, such as a search for the learning rate
+        self.is_marked = False  # whether the program marks its steps
+        self._marked_epoch = None  # the epoch of the next marked step, from 1; None if the program numbers none
+        self._first_epoch = 1  # the program's number of its first epoch, 0 or 1
+        self._loss = None  # that of the last marked step, perhaps still on its device
+        self._last_batch = Batch()  # what the last step trained on
+        self._contents = []  # the content of the first steps
+        self._rates_every = 1  # of so many steps, one has its learning rates kept
+        self.keras_iterator = lambda: None  # a weak reference to the latest iterator of Keras over its data
+        # The calls of modules that are noticed.
+        self.watch = None  # the handle of the hook for the next call of any module
+        self._models = (
+            weakref.WeakKeyDictionary()
+        )  # models whose inputs are the samples, with the handles of their hooks
+        # When something was last done, in seconds of `time.perf_counter`.
+        self._written_s = self._noted_s = self._looked_s = 0.0
+        self._placed = 0  # the number of steps when the place of the process was noted
+        self._stop_at = None  # the step at which the trial asks to stop
 
     def step(self, optimizer):
         """Count a step of an optimizer, unless it belongs to a step that is counted, or the program marks its steps."""
-        if self.is_marked or is_capturing() or not self.is_counted(optimizer):
+        if self.is_marked or is_capturing():
             return
-        self.count(*self.taken(), optimizer)
-        if self.iterator is None and not self.trained and self.counts.whole.steps <= COMPARED_STEPS:
+        step = self.optimizers.step(optimizer, has_batch=self.batches.has_one)
+        if step is None:
+            return
+        if step.begins_training:
+            self.begin_another(is_second=step.is_second)
+        self.counts.other_optimizer_steps += not step.is_of_first
+        self.count(self.batches.take(self.counts), optimizer)
+        if self.batches.iterator is None and not self._models and self.counts.whole.steps <= COMPARED_STEPS:
             self.await_forward()
 
-    def mark(self, samples, tokens, loss):
-        """Count a step that the program marks; from the first one on, no other steps count."""
+    def mark(self, samples, tokens, loss, epoch=None):
+        """Count a step that the program marks, in this epoch if known; from the first one on, no other steps count."""
         if not self.is_marked:
-            self.counts = self.new_counts()
-            self.last_s = self.first_s = None
-            self.is_marked = True
-        self.pending.clear()
-        if hasattr(self.loss, "block_until_ready"):  # JAX runs far ahead of its devices
-            self.loss.block_until_ready()
-        self.loss = loss
-        self.count(samples, tokens, None, None, None)
+            self.counts, self.stopwatch, self.is_marked = self.counts.anew(), Stopwatch(), True
+        if epoch is not None:
+            self.number_epoch(epoch)
+        if self._marked_epoch is not None:
+            self.counts.begin_epoch(self._marked_epoch)
+        self.batches.drop()
+        if hasattr(self._loss, "block_until_ready"):  # JAX runs far ahead of its devices
+            self._loss.block_until_ready()
+        self._loss = loss
+        self.count(Batch(samples, tokens, content=None), None)
 
-    def new_counts(self):
-        """Return counts without steps, of the same process."""
-        counts = Counts()
-        counts.optimizers, counts.framework = self.counts.optimizers, self.counts.framework
-        counts.saved = self.counts.saved
-        return counts
+    def number_epoch(self, epoch, *, has_ended=False):
+        """Note the epoch of the next marked step, or of the steps so far if it has ended."""
+        if int(epoch) == 0 and (self.counts.whole.steps or not has_ended):  # else an evaluation before the training
+            self._first_epoch = 0
+        self._marked_epoch = int(epoch) + 1 - self._first_epoch + has_ended
 
-    def begin_epoch(self, number):
-        """Note that the training begins an epoch, counted from 1."""
-        counts = self.counts
-        if number != counts.epoch:
-            counts.epoch, counts.completed, counts.completed_samples = number, counts.whole.steps, counts.whole.samples
-
-    def end_epoch(self):
-        """Add the time since the last marked step, in which its devices finished; then something else happens."""
-        if not self.paused and self.last_s is not None:
-            self.lengthen(time.perf_counter() - self.last_s)
-        self.pause()
-
-    def is_counted(self, optimizer):
-        """Return whether a step of this optimizer is one of the training; begin another training if it shows one."""
-        number = getattr(optimizer, "sweep_number", None)
-        if number is None:  # an id may be given again
-            self.optimizers += 1
-            number = optimizer.sweep_number = self.optimizers
-            self.sizes[number] = count_of(optimizer)
-        self.row = self.row + 1 if number == self.stepped else 1
-        self.stepped = number
-        if self.optimizer is None:
-            self.optimizer = self.first = number
-        # Of several optimizers that step together the first one counts. One that steps twice in a row, or on a new
-        # batch, is that of another phase; without common parameters it trains another model.
-        if number != self.optimizer and self.row < 2:
-            has_batch = any(not is_held_out for _, _, is_held_out, _ in self.pending.values())
-            if not has_batch:
-                return False
-        elif number != self.optimizer:
-            self.optimizer = number
-            if number not in self.numbers and not any(map(self.has_parameter, weights_of(optimizer))):
-                self.begin_another(number)
-        if self.row > 1 or number == self.first:
-            if number not in self.numbers:
-                self.parameters.update({id(weights): weakref.ref(weights) for weights in weights_of(optimizer)})
-            self.numbers.add(number)
-        self.counts.other_optimizer_steps += number != self.first
-        self.counted = number
-        return True
-
-    def has_parameter(self, weights):
-        """Return whether an optimizer of the training has this parameter."""
-        reference = self.parameters.get(id(weights))
-        return reference is not None and reference() is weights
-
-    def begin_another(self, number):
-        """Count from now on as another training, such as that after a search for the learning rate."""
-        before, self.counts = self.counts, self.new_counts()
+    def begin_another(self, *, is_second):
+        """Count from now on as another training; `is_second`: its first step has been counted as one of the last."""
+        before, self.counts = self.counts, self.counts.anew()
         self.counts.dataset, self.counts.epoch = before.dataset, 1
-        if self.counted == number:  # its first step has been counted
-            before.whole.take_back(*self.last_taken)
-            self.counts.whole.add(0.0, *self.last_taken)
+        if is_second:
+            samples, tokens = self._last_batch[:2]
+            before.whole.take_back(samples, tokens)
+            self.counts.whole.add(0.0, samples, tokens)
         self.others.append(before)
-        self.first, self.contents, self.rates_every = number, [], 1
-        self.parameters, self.numbers = {}, set()
+        self._contents, self._rates_every = [], 1
 
-    def count(self, samples, tokens, content, begun_s, optimizer):
-        """Count a step with these samples; `begun_s` is when its loader started, if that was after the last step."""
+    def count(self, batch, optimizer):
+        """Count a step that trained on this batch; the optimizer is None if the program marks its steps."""
         counts = self.counts
-        now_s = time.perf_counter()
-        if self.first_s is None:
+        if self.stopwatch.running_s is None:
             write_at_ends()
-        if now_s - self.noted_s >= CPU_EVERY_S:
-            self.noted_s, counts.at_s, counts.cpu_s = now_s, time.time(), time.process_time()
-        self.first_s = now_s if self.first_s is None else self.first_s
-        # An evaluation ended when the training's next loader started. Its workers, and what came between the last step
-        # and the evaluation, belong to the training.
-        has_resumed = self.paused and begun_s is not None and begun_s > self.paused_s
-        since_s = self.last_s
-        if self.paused:
-            since_s = begun_s - max(0.0, self.paused_s - self.last_s) if has_resumed and self.last_s else None
-        if self.paused or self.last_s is None:
-            now_s = self.gpu.synchronized()
-        self.last_taken = samples, tokens
-        if since_s is None:
-            # The time since the last step is not that of a step alone.
-            counts.whole.add(0.0, samples, tokens)
-        else:
-            seconds = now_s - since_s
-            counts.whole.add(seconds, samples, tokens)
-            if counts.whole.steps > WARMUP_STEPS and now_s - self.first_s >= WARMUP_S:
-                counts.warm.add(seconds, samples, tokens)
-            if counts.epoch > 1:
-                counts.later.add(seconds, samples, tokens)
-        # A module that does not train at this step, either, is a part of the model.
-        for module in self.silenced:
-            if not module.training:
-                self.not_trained[module] = self.not_trained.get(module, 0) + 1
-        self.silenced.clear()
-        self.paused, self.evaluated = False, None
-        self.last_s = now_s
-        self.gpu.step()
+        seconds = self.stopwatch.step(batch.begun_s)
+        counts.add(seconds, batch.samples, batch.tokens, running_s=self.stopwatch.running_s)
+        self._last_batch = batch
+        self.evaluations.end()
         if optimizer is not None:
-            self.compare(optimizer, content)
+            self.compare(optimizer, batch.content)
             self.keep_rates(optimizer)
-        if now_s - self.written_s >= WRITE_EVERY_S:
-            self.written_s = now_s
-            if counts.whole.steps >= 2 * self.placed:  # it hardly changes later, and asking each GPU takes time
-                self.placed = counts.whole.steps
+        now_s = time.perf_counter()
+        if now_s - self._noted_s >= CPU_EVERY_S:
+            self._noted_s, counts.at_s, counts.cpu_s = now_s, time.time(), time.process_time()
+        if now_s - self._written_s >= WRITE_EVERY_S:
+            self._written_s = now_s
+            if counts.whole.steps >= 2 * self._placed:  # it hardly changes later, and asking each GPU takes time
+                self._placed = counts.whole.steps
                 place(counts, optimizer)
             self.write()
 
     def compare(self, optimizer, content):
         """Note what other ranks have in common after the same first steps."""
-        steps = self.counts.whole.steps
-        if steps <= COMPARED_STEPS:
-            self.contents.append(content)
-        if steps == COMPARED_STEPS:
-            self.counts.weights = checksum(optimizer)
-            # Optimizers that stepped before the first one are those of an earlier training.
-            sizes = [size for number, size in self.sizes.items() if number >= self.first]
-            self.counts.n_params = sum(sizes) if all(sizes) else 0
-            if None not in self.contents and len(set(self.contents)) > 1:  # else made for a benchmark
-                self.counts.content = sum(self.contents)
+        counts = self.counts
+        if counts.whole.steps <= COMPARED_STEPS:
+            self._contents.append(content)
+        if counts.whole.steps == COMPARED_STEPS:
+            counts.weights, counts.n_params = checksum(optimizer), self.optimizers.n_params()
+            if None not in self._contents and len(set(self._contents)) > 1:  # else made for a benchmark
+                counts.content = sum(self._contents)
 
     def keep_rates(self, optimizer):
         """Note the learning rates of the parameter groups, at fewer steps the longer the training is."""
         counts, groups = self.counts, optimizer.param_groups
-        if counts.whole.steps % self.rates_every:
+        if counts.whole.steps % self._rates_every:
             return
         chosen = groups[:: max(1, -(-len(groups) // MOST_GROUPS))]
         rates = [group.get("lr", 0.0) for group in chosen]
         if all(isinstance(rate, (int, float)) for rate in rates):
             counts.rates.append([counts.whole.steps, *map(float, rates)])
         if len(counts.rates) > MOST_RATES:
-            self.rates_every *= 2
-            counts.rates = [point for point in counts.rates if point[0] % self.rates_every == 0]
-
-    def taken(self):
-        """Return the samples and tokens of the step, their content, and when their loader started."""
-        candidates = [key for key, batch in self.pending.items() if not batch[2]]
-        if not candidates and not self.input[0]:
-            candidates = list(self.pending)
-        key = candidates[-1] if candidates else None
-        samples, tokens, _, content = self.pending[key] if key is not None else (0, 0, False, None)
-        if key is not None and key != self.iterator:
-            self.iterator = key
-            self.begin_epoch(self.counts.epoch + 1)
-        self.pending.clear()
-        if self.iterator is None:  # without loaders, the rows of the model's inputs count
-            samples, tokens, content = self.input
-            self.input = [0, 0, 0.0]
-            # More rows than usual are those of an evaluation with gradients.
-            if len(self.rows) < MOST_RATES or samples in self.rows:
-                self.rows[samples] = self.rows.get(samples, 0) + (samples > 0)
-            usual = max(self.rows, key=self.rows.get)
-            samples, tokens = (usual, 0) if samples > usual > 0 else (samples, tokens)
-            self.counts.is_input |= samples > 0
-            # The first steps come before the model is known, and are as large as the next one.
-            self.without_input += not samples and not self.counts.is_input
-            if samples and self.without_input:
-                samples, tokens = (number * (1 + self.without_input) for number in (samples, tokens))
-                self.without_input = 0
-        return samples, tokens, content, self.begun_s.get(key)
+            self._rates_every *= 2
+            counts.rates = [point for point in counts.rates if point[0] % self._rates_every == 0]
 
     def begin(self, iterator):
-        """Note that a loader starts to give batches, and number its iterator."""
-        # The id of an iterator that has gone may be given again.
-        self.iterators += 1
-        iterator.sweep_number = self.iterators
-        self.begun_s = {number: begun_s for number, begun_s in self.begun_s.items() if begun_s > self.paused_s}
-        self.begun_s[self.iterators] = time.perf_counter()
+        """Note that a loader starts to give batches."""
+        self.batches.begin(iterator, self.stopwatch.paused_s)
 
     def batch(self, iterator, batch, indices):
         """Note a batch that a loader gives, from so many `indices`; those during an evaluation do not count."""
-        # A batch may have other rows than samples: two for a pair, one for several that are packed.
-        samples, tokens = size_of(batch)
-        samples = indices or samples
         if not hasattr(iterator, "sweep_number"):
             self.begin(iterator)
-        is_held_out = self.is_evaluating() or not sys.modules["torch"].is_grad_enabled()
-        before = self.pending.pop(iterator.sweep_number, (0, 0, is_held_out, 0.0))
-        content = self.content_with(before[3], batch)
-        self.pending[iterator.sweep_number] = (before[0] + samples, before[1] + tokens, before[2], content)
-        if indices and not before[2] and not self.counts.dataset:
-            self.counts.dataset = length_of(iterator)
-
-    def content_with(self, before, batch):
-        """Return the content of the step's batches so far with this one; None if unknown, or compared no longer."""
-        content = content_of(batch) if self.counts.whole.steps < COMPARED_STEPS else None
-        return None if content is None or before is None else before + content
+        is_held_out = self.evaluations.is_running() or not sys.modules["torch"].is_grad_enabled()
+        self.batches.add(iterator, batch, indices, self.counts, is_held_out=is_held_out)
 
     def await_forward(self):
         """Have the next module that is called noticed: an evaluation, or the model whose inputs are the samples."""
@@ -288,50 +213,44 @@ class Training:
         self.forget_forward()
         torch = sys.modules["torch"]
         if torch.is_grad_enabled():
-            if self.iterator is None and module not in self.trained:
-                self.trained[module] = module.register_forward_pre_hook(self.given, with_kwargs=True)
+            if self.batches.iterator is None and module not in self._models:
+                self._models[module] = module.register_forward_pre_hook(self.given, with_kwargs=True)
                 self.given(module, inputs, {})
             return
-        if any(map(self.has_parameter, module.parameters())) and not any(name in sys.modules for name in ENVIRONMENTS):
+        is_trained = any(map(self.optimizers.has_parameter, module.parameters()))
+        if is_trained and not any(name in sys.modules for name in ENVIRONMENTS):
             self.evaluation(module, is_silenced=False)
 
     def given(self, module, inputs, named):
-        """Add the inputs of a model that is trained without a loader of PyTorch."""
-        if sys.modules["torch"].is_grad_enabled() and self.iterator is None:
-            samples, tokens = size_of(inputs)
-            if not samples:
-                samples, tokens = size_of(named)
-            content = self.content_with(self.input[2], [*inputs, *named.values()])
-            self.input = [self.input[0] + samples, self.input[1] + tokens, content]
+        """Note the inputs of a model that is trained without a loader of PyTorch."""
+        if sys.modules["torch"].is_grad_enabled() and self.batches.iterator is None:
+            self.batches.add_inputs(inputs, named, self.counts)
 
     def evaluation(self, module, is_silenced=True):
         """Note that a module is set to evaluate, or else called without gradients; in most steps, that is training."""
-        steps = self.counts.whole.steps
         if is_silenced:
-            self.silenced.add(module)
-        elif not self.paused:
-            # The batch that it is called with is held out.
-            for key in list(self.pending)[-1:]:
-                samples, tokens, _, content = self.pending[key]
-                self.pending[key] = (samples, tokens, True, content)
-            self.not_trained[module] = self.not_trained.get(module, 0) + 1
-        if self.not_trained.get(module, 0) <= max(MOST_EVALUATIONS, steps / 2):
-            self.evaluated = weakref.ref(module)
+            self.evaluations.silence(module)
+        elif not self.stopwatch.is_paused:
+            self.batches.hold_out_last()  # it is called with that one
+            self.evaluations.count(module)
+        if self.evaluations.begins(module, self.counts.whole.steps):
             self.pause()
         elif not is_silenced:
             self.counts.gradless = True
 
-    def is_evaluating(self):
-        """Return whether an evaluation has begun since the last step, and its module does not train again."""
-        module = self.evaluated and self.evaluated()
-        return module is not None and not module.training
-
     def pause(self):
         """Note that something other than training happens: the time until the training goes on does not count."""
         self.catch_up()
-        if not self.paused:
-            self.paused_s = time.perf_counter()
-        self.paused = True
+        self.stopwatch.pause()
+
+    def catch_up(self):
+        """Add the time by which the GPU is behind the launches of the steps so far."""
+        self.counts.lengthen(self.stopwatch.behind_s())
+
+    def end_epoch(self):
+        """Add the time since the last marked step, in which its devices finished; then something else happens."""
+        self.counts.lengthen(self.stopwatch.waited_s())
+        self.stopwatch.pause()
 
     def note_saved(self, file):
         """Note a checkpoint that other trials may save under the same name, because it is not in the trial's folder."""
@@ -342,36 +261,26 @@ class Training:
         if os.path.basename(trial) not in path:
             self.counts.saved = path
 
-    def catch_up(self):
-        """Add the time by which the GPU is behind the launches of the steps so far."""
-        if not self.paused and self.last_s is not None:
-            self.lengthen(self.gpu.behind(self.last_s))
-
-    def lengthen(self, seconds):
-        """Add time to the steps so far."""
-        for tally in (self.counts.whole, self.counts.warm, self.counts.later):
-            tally.seconds += seconds if tally.steps else 0.0
-
     def should_stop(self):
         """Return whether the trial asks to stop at this step, the same in all ranks."""
         now_s = time.perf_counter()
-        if self.stop_at is None and now_s - self.looked_s >= 0.1:
-            self.looked_s = now_s
+        if self._stop_at is None and now_s - self._looked_s >= STOP_EVERY_S:
+            self._looked_s = now_s
             try:
                 with open(os.path.join(FOLDER, STOP_FILE)) as file:
-                    self.stop_at = int(file.read() or 0)
+                    self._stop_at = int(file.read() or 0)
             except (OSError, ValueError):
                 return False
-        return self.stop_at is not None and self.counts.whole.steps >= self.stop_at
+        return self._stop_at is not None and self.counts.whole.steps >= self._stop_at
 
     def write(self):
         """Write the counts so far, of the longest training."""
         trainings = [*self.others, self.counts]
         counts = max(trainings, key=lambda training: training.whole.steps)
         counts.other_steps = sum(training.whole.steps for training in trainings) - counts.whole.steps
-        if self.loss is not None:
+        if self._loss is not None:
             try:
-                counts.loss = float(self.loss)  # waits for the device, and so does not happen in each step
+                counts.loss = float(self._loss)  # waits for the device, and so does not happen in each step
             except (TypeError, ValueError):
                 counts.loss = None
         write_file(f"{os.getpid()}.json", counts.to_json())

@@ -56,8 +56,8 @@ class Clock:
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
     module, clock = hook_module("sweep_training", monkeypatch), Clock()
-    for timed in (module, hook_module("sweep_devices", monkeypatch)):
-        monkeypatch.setattr(timed, "time", clock)
+    for timed in ("sweep_training", "sweep_batches", "sweep_devices"):
+        monkeypatch.setattr(hook_module(timed, monkeypatch), "time", clock)
     monkeypatch.setattr(module.Training, "write", lambda self: None)
     return module
 
@@ -116,7 +116,7 @@ def test_a_pass_without_gradients_is_an_evaluation(hook: Any) -> None:
         training.await_forward()
         with torch.no_grad():
             called(torch.zeros(1, 2))
-        assert training.paused is is_evaluation and training.watch is None
+        assert training.stopwatch.is_paused is is_evaluation and training.watch is None
 
 
 def test_optimizers_of_one_model_are_one_training(hook: Any) -> None:
@@ -168,6 +168,43 @@ def test_marked_steps_replace_counted_ones(hook: Any) -> None:
     assert (training.counts.whole.steps, training.counts.whole.samples) == (3, 48)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("numbers_steps", [True, False])
+def test_a_marked_step_belongs_to_its_epoch(
+    hook: Any, monkeypatch: pytest.MonkeyPatch, first: int, numbers_steps: bool
+) -> None:
+    """The program numbers the epoch of each step, or tells after an epoch that it has ended."""
+    marks, files = hook_module("sweep_step", monkeypatch), hook_module("sweep_files", monkeypatch)
+    monkeypatch.setattr(files, "FOLDER", os.devnull)
+    monkeypatch.setattr(hook_module("sweep_frameworks", monkeypatch), "emit_row", lambda *row: None)
+    monkeypatch.setattr(hook, "TRAINING", hook.Training())
+    marks.step(epoch=0, val_accuracy=0.1)  # before the training
+    for epoch in range(first, first + 3):
+        for _ in range(10):
+            hook.time.now_s += 0.1
+            marks.step(samples=4, epoch=epoch if numbers_steps else None)
+        marks.step(epoch=epoch, val_accuracy=0.5)
+    counts = hook.TRAINING.counts
+    assert (counts.epoch, counts.completed, counts.completed_samples) == (3, 20, 80)
+    assert counts.later.steps == 18  # an evaluation precedes the first step of an epoch, whose time is unknown
+
+
+def test_the_wait_for_the_devices_counts_once(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = hook.Training()
+    training.mark(16, 0, None)
+    hook.time.now_s += 0.1
+    training.mark(16, 0, None)
+
+    def behind(gpu: Any, launched_s: float) -> float:
+        hook.time.now_s = launched_s + 0.5
+        return 0.5
+
+    monkeypatch.setattr(hook_module("sweep_devices", monkeypatch).Gpu, "behind", behind)
+    training.end_epoch()
+    training.end_epoch()
+    assert training.counts.whole.seconds == pytest.approx(0.1 + 0.5)
+
+
 def test_epochs_tell_when_they_ended_until_a_step_is_marked(
     hook: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -187,12 +224,12 @@ def test_epochs_tell_when_they_ended_until_a_step_is_marked(
 
 def test_an_evaluation_lasts_until_its_module_trains_again(monkeypatch: pytest.MonkeyPatch) -> None:
     training, module = hook_module("sweep_training", monkeypatch).Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
-    assert not training.is_evaluating()
+    assert not training.evaluations.is_running()
     training.evaluation(module)
     module.eval()
-    assert training.paused and training.is_evaluating()
+    assert training.stopwatch.is_paused and training.evaluations.is_running()
     torch.nn.Sequential(module).train()  # of the model that contains it
-    assert not training.is_evaluating() and training.paused
+    assert not training.evaluations.is_running() and training.stopwatch.is_paused
 
 
 def test_only_evaluations_change_a_method_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
