@@ -364,7 +364,7 @@ def _configured(
     """
     from orchestrator.cli.sweep_checks import checked, composed
     from orchestrator.config.compose import initialised
-    from orchestrator.config.habits import filled
+    from orchestrator.config.habits import given_in
     from orchestrator.config.overrides import rewritten, with_search_path
 
     if not isinstance(config, Mapping | str | None):
@@ -375,10 +375,9 @@ def _configured(
     folder = str(Path(config_dir).absolute()) if config_dir is not None else None
     # A notebook may use Hydra itself: its global state must be as before.
     with initialised():
-        try:
-            sweep = checked(composed(with_search_path(rewritten([*texts, *given, *overrides]), folder), sections))
-        except ConfigError as error:
-            raise ConfigError(filled(error.errors, [*texts, *given, *overrides])) from None
+        arguments = [*texts, *given, *overrides]
+        with given_in(arguments):
+            sweep = checked(composed(with_search_path(rewritten(arguments), folder), sections))
         yield sweep
 
 

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded import continued, with_recorded
 from orchestrator.config.compose import WRONG, Composition, initialised
-from orchestrator.config.habits import copyable, filled
+from orchestrator.config.habits import copyable, given_in
 from orchestrator.config.hydra_private import (
     error_line,
     flag_names,
@@ -75,22 +75,27 @@ def main(arguments: Sequence[str]) -> int:
                 if asked & {*words} and (lines := list(answer(own))):
                     raise ConfigError(lines)
         arguments, options = without_dashes(with_command(arguments))
-        if options:
-            raise ConfigError(_dash_errors(rewritten(arguments), options))
-        # A report may be asked for by its folder alone.
-        completed = with_recorded(rewritten(arguments))
-        if completed.remark:
-            print(printable(f"note: {completed.remark}"), file=sys.stderr)
-        try:
-            return _answer(completed.arguments, completed.results)
-        except ConfigError:
-            if not (problem := completed.why_not_composed()):
-                raise
-            note = f"note: the config in the journal cannot be composed here, defaults are used: {problem}"
-            print(printable(note), file=sys.stderr)
-            return _answer(completed.own, completed.results)
+        with given_in(arguments):
+            if options:
+                raise ConfigError(_dash_errors(rewritten(arguments), options))
+            return _completed(rewritten(arguments))
     except ConfigError as error:
-        return _wrong(ConfigError(filled(error.errors, arguments)))
+        return _wrong(error)
+
+
+def _completed(arguments: Sequence[str]) -> int:
+    """Carry out a command line in Hydra's grammar, which may name a report by its folder alone."""
+    completed = with_recorded(arguments)
+    if completed.remark:
+        print(printable(f"note: {completed.remark}"), file=sys.stderr)
+    try:
+        return _answer(completed.arguments, completed.results)
+    except ConfigError:
+        if not (problem := completed.why_not_composed()):
+            raise
+        note = f"note: the config in the journal cannot be composed here, defaults are used: {problem}"
+        print(printable(note), file=sys.stderr)
+        return _answer(completed.own, completed.results)
 
 
 def _answer(arguments: Sequence[str], results: Results | None) -> int:

@@ -18,7 +18,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from orchestrator.config.kinds import Described, KeyKind, Number, seconds_in
+from orchestrator.config.kinds import Described, KeyKind, Number
+from orchestrator.config.notations import seconds_in
 from orchestrator.config.schema import SCHEMA
 from sweeps.errors import ConfigError, UnknownChoice
 

@@ -13,7 +13,6 @@ from typing import Any
 from orchestrator.cli.recorded import command_again
 from orchestrator.config.checked_sweep import CheckedSweep, code_in
 from orchestrator.config.compose import Composition
-from orchestrator.config.habits import explained
 from orchestrator.config.key_checks import (
     axis_value_errors,
     group_errors,
@@ -23,9 +22,10 @@ from orchestrator.config.key_checks import (
 )
 from orchestrator.config.kinds import is_text
 from orchestrator.config.overrides import key_of
-from orchestrator.config.request import READING, RUNNING, Request
+from orchestrator.config.request import JSON, READING, RUNNING, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
+from orchestrator.config.suggestions import explained
 from orchestrator.config.trust import UNSET
 from orchestrator.config.wrong_overrides import ALONE, CompositionError
 from orchestrator.decision.recommendation import NO_OBJECTIVE
@@ -181,8 +181,8 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     in_process = config["backend"] == "inprocess"
     if is_uri(str(config["results_dir"])):
         yield from uri_errors(config["results_dir"])
-    if config["format"] == "json" and config["mode"] in ("report", "compare", "verify"):
-        yield "format=json is for mode=plan, forecast, status and list; a report's JSON is tables/recommendation.json"
+    if config["format"] == "json" and config["mode"] in READING and config["mode"] not in JSON:
+        yield f"format=json is for mode={', '.join(JSON)}; a report's JSON is tables/recommendation.json"
     if in_process and cluster["address"]:
         yield "backend=inprocess uses no cluster: remove cluster.address"
     if in_process and sweep["early_stop"]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.habits import explained, instead_of_section, left_out
-from orchestrator.config.kinds import FLAG, KeyKind, Number, Structure, is_mapping, values_in
+from orchestrator.config.kinds import FLAG, KeyKind, Number, Structure, is_mapping
+from orchestrator.config.notations import values_in
 from orchestrator.config.schema import (
     GROUPS,
     OWN_SECTIONS,
@@ -21,6 +21,7 @@ from orchestrator.config.schema import (
     value_at,
 )
 from orchestrator.config.settings import AXES
+from orchestrator.config.suggestions import explained, instead_of_section, left_out
 from sweeps.axes import Axes, flat, is_not_finite, is_number, is_whole
 from sweeps.errors import nearest
 

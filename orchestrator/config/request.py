@@ -29,6 +29,10 @@ READING = ("report", "compare", "status", "verify", "watch")
 """Modes that only read results; they do not check that trials could run here."""
 
 
+JSON = ("plan", "forecast", "status", "list")
+"""Modes that print one JSON object with `format=json`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """A validation metric that trials report; a score is the metric with a sign, so that higher is better."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
-from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose
@@ -19,18 +19,7 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.config.compose import WRONG, parsed_axes
-from orchestrator.config.habits import (
-    BLANK,
-    Known,
-    Replacement,
-    elsewhere,
-    group_for,
-    instead_of_choice,
-    instead_of_key,
-    instead_of_word,
-    kept,
-    left_out,
-)
+from orchestrator.config.habits import BLANK, Replacement, Surroundings, Typed
 from orchestrator.config.hydra_private import apply_override, error_line, resolved
 from orchestrator.config.key_checks import (
     axis_value_errors,
@@ -40,23 +29,30 @@ from orchestrator.config.key_checks import (
     unread_keys,
     value_errors,
 )
-from orchestrator.config.kinds import values_in
+from orchestrator.config.notations import values_in
 from orchestrator.config.overrides import is_search_path, key_of, rewritten
 from orchestrator.config.schema import OWN_SECTIONS, SCHEMA, keys_of_groups, may_be_axis, value_at
 from orchestrator.config.search_path import Groups, primary
-from sweeps.axes import Axes, flat
+from orchestrator.config.suggestions import (
+    COMMAND,
+    FILES_OF_CONFIGS,
+    MOST_LISTED,
+    SCRIPTS,
+    elsewhere,
+    first,
+    instead_of_key,
+    instead_of_word,
+    left_out,
+    no_choice,
+    own_file,
+)
+from sweeps.axes import flat
 from sweeps.errors import ConfigError, close_to, nearest
 from sweeps.rerun import form_errors
 from sweeps.sweep import STANDARD_AXES
 
-_SCRIPTS = (".py", ".sh")
-_FILES_OF_CONFIGS = (".yaml", ".yml")
-_KEEPS = ("only", "select", "filter", "include", "just", "cell", "cells")
-_LEAVES_OUT = ("exclude", "excludes", "except", "without", "skip", "drop", "remove", "leave_out")
-_MOST_LISTED = 8  # keys of a section, or choices of a group
 _LONGEST_QUOTED = 200  # longer values are not repeated in a message
 ALONE = "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
-_COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
 
 
 class CompositionError(ConfigError):
@@ -101,7 +97,7 @@ class CompositionError(ConfigError):
                     fitting.append(override)
                 except WRONG as error:
                     before = _Composed(config, fitting, self._groups)
-                    self._unfit[override] = _Wrong(override, error, before).explanation()
+                    self._unfit[override] = _Wrong(override=override, error=error, config=before).explanation()
         others = [override for override in overrides if override not in choices]
         self._set(others, config, _Composed(config, fitting, self._groups))
 
@@ -115,7 +111,7 @@ class CompositionError(ConfigError):
                 apply_override(override, self.composed)
                 fitting.append(override)
             except WRONG as error:
-                self._unfit[override] = _Wrong(override, error, before).explanation()
+                self._unfit[override] = _Wrong(override=override, error=error, config=before).explanation()
         try:
             resolved(self.composed)
         except WRONG as error:
@@ -123,30 +119,26 @@ class CompositionError(ConfigError):
             middle = len(fitting) // 2
             if middle == 0:
                 self.composed = config
-                self._unfit[fitting[0]] = _Wrong(fitting[0], error, before).explanation()
+                self._unfit[fitting[0]] = _Wrong(override=fitting[0], error=error, config=before).explanation()
                 return
             self._set(fitting[:middle], config, before)
             self._set(fitting[middle:], self.composed, before)
 
 
-class _Composed:
+class _Composed(Surroundings):
     """A config that was composed, its keys, and the trial of lines that may be suggested for it."""
 
     def __init__(self, config: DictConfig, choices: Sequence[str], groups: Groups, unread: Sequence[str] = ()) -> None:
         """`choices` are the overrides of groups that it was composed with; `unread` keys count as absent."""
         self._config, self._choices, self.groups = config, choices, groups
-        keys = dotted_keys(cast(dict[str, Any], OmegaConf.to_container(config)))
-        self.keys = [key for key in keys if not is_named(key, unread)]
+        values = cast(dict[str, Any], OmegaConf.to_container(config))
+        self.keys = [key for key in dotted_keys(values) if not is_named(key, unread)]
+        self.names = [*self.keys, *groups.names]
+        self.axes = dict(flat(values["sweep"]["axes"]))
 
-    @property
-    def axes(self) -> Axes:
-        """The axes with their values as the config has them."""
-        return dict(flat(cast(dict[str, Any], OmegaConf.to_container(self._config.sweep.axes))))
-
-    @cached_property
-    def known(self) -> Known:
-        """The names and the check that suggestions rely on."""
-        return Known(names=[*self.keys, *self.groups.names], fits=self.fits)
+    def options(self, group: str) -> Sequence[str]:
+        """Return the choices in a group, also in one inside a folder; none for any other key."""
+        return self.groups.options(group) if group in self.groups.names or "/" in group else ()
 
     @cached_property
     def _errors(self) -> set[str]:
@@ -193,7 +185,7 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
 
 
 def unread_errors(keys: Sequence[str], config: DictConfig, overrides: Sequence[str], groups: Groups) -> list[str]:
-    """Return a line for each key that the config has and nothing reads, as for one that does not exist."""
+    """Return a line for each of these keys, which nothing reads, as for one that does not exist."""
     typed = {key_of(override): override for override in overrides}
     choices = [override for override in overrides if _is_choice(override, groups)]
     composed = _Composed(config, choices, groups, keys)
@@ -202,144 +194,145 @@ def unread_errors(keys: Sequence[str], config: DictConfig, overrides: Sequence[s
     for key in keys:
         value = value_at(values, key)
         if isinstance(value, Mapping):
-            lines.append(f"there is no section {key!r}{nearest(key, composed.known.names)}")
+            lines.append(f"there is no section {key!r}{nearest(key, composed.names)}")
             continue
         shown = str(value).lower() if isinstance(value, bool) else str(value)
-        lines.append(_no_key(typed.get(key, f"{key}={shown}"), key, shown, composed))
+        lines.append(_no_key(typed.get(key, f"{key}={shown}"), Typed(key, shown), composed))
     return lines
 
 
-def _no_key(override: str, key: str, value: str, config: _Composed) -> str:
-    if len(value) > _LONGEST_QUOTED:
-        override, value = f"{key}=…", "…"
-    return f"{override!r}: there is no key {key!r}{_instead_of(key, value, config)}"
-
-
+@dataclass(frozen=True, kw_only=True)
 class _Wrong:
-    """An override that does not fit to a config, and its explanation. Each method explains one error, or nothing."""
+    """An override that does not fit to a config, and why it did not compose."""
 
-    def __init__(self, override: str, error: Exception, config: _Composed) -> None:
-        self.override, self.error, self.config = override, error, config
-        self.key, self.equals, self.value = override.lstrip("+~").partition("=")
+    override: str
+    error: Exception
+    config: _Composed
+
+    @cached_property
+    def typed(self) -> Typed:
+        """The key without the marks that add or remove it, and the value."""
+        key, _, value = self.override.lstrip("+~").partition("=")
+        return Typed(key, value)
 
     def explanation(self) -> str:
         """Return why the override does not fit, with a suggestion."""
-        specific = self._no_override() or self._values_left_out() or self._choice() or self._no_such_key()
-        return specific or self._values_in_other_notation() or self._unreadable()
-
-    def _no_override(self) -> str:
-        if not self.key:
-            return f"{self.override!r} has no key: write KEY=VALUE without spaces"
-        is_word = not self.equals and not self.override.startswith("~")
-        return f"{self.override!r} is not KEY=VALUE{_word_without_key(self.override, self.config)}" if is_word else ""
-
-    def _values_left_out(self) -> str:
-        """Explain `lr_rule!=sqrt`, `~sweep.axes.lr_rule=sqrt`, `~sweep.axes.sqrt`, `sweep.exclude={lr_rule: sqrt}`."""
-        if not (self.key == "sweep.exclude" or self.key.endswith("!") or self.override.startswith("~sweep.axes.")):
-            return ""
-        axis = "" if self.key == "sweep.exclude" else self.key.removeprefix("sweep.axes.").rstrip("!")
-        before, _, last = axis.rpartition(".")
-        instead = left_out(*((self.value, self.config.axes, axis) if self.value else (last, self.config.axes, before)))
-        return instead and f"{self.override!r}: {instead}"
-
-    def _choice(self) -> str:
-        key, value, groups = self.key, self.value, self.config.groups
-        options = groups.options(key) if key in groups.names or "/" in key else []
-        if "Ambiguous value" in str(self.error) or ("," in value and {*value.split(",")} <= {*options}):
-            if not (key in self.config.known.names or key.startswith("sweep.axes.")):
-                return _no_key(self.override, key, f"[{value}]", self.config)
-            return f"{self.override!r}: {_several_values(key, value, groups)}; with -m they are several sweeps"
-        if key.startswith("sweep/") and not options:  # `scale=` is short for the group sweep/NAME
-            return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
-        if not options or value in options:
-            return ""
-        if value == "null" and key not in ("trainable", "sweep"):
-            return f"{self.override!r}: to leave out a group, write ~{key}"
-        written = f"scale={value}" if key.startswith("sweep/") else repr(self.override)
-        return f"{written}: {_no_choice(key, value, options)}"
-
-    def _no_such_key(self) -> str:
-        if "Could not override" not in str(self.error):
-            return ""
-        if self.key in self.config.keys:  # a mapping that adds keys to this section
-            names = [dotted.rpartition(".")[2] for dotted in self.config.keys if dotted.rpartition(".")[0] == self.key]
-            return f"{self.override!r}: {self.key} takes no other keys than {', '.join(names)}"
-        return _no_key(self.override, self.key, self.value, self.config)
-
-    def _values_in_other_notation(self) -> str:
-        """Explain a range or a list as other programs write it: `loguniform(1e-4,1e-1)`, `choice(1,2)`."""
-        axis = re.fullmatch(r"\{([\w.]+):(.*)\}", self.value) if self.key == "sweep.axes" else None
-        name, text = (f"sweep.axes.{axis[1]}", axis[2]) if axis else (self.key, self.value)
-        values = values_in(text)
-        if "(" not in text or text.startswith("range(") or values == text:
-            return ""
-        line = Replacement(name.removeprefix("sweep.axes.")).override("sweep.axes.", values)
-        instead = instead_of_key(name, f"[{values}]", self.config.known)
-        instead = instead or (f"write {line}" if self.config.fits(line) else "")
-        return instead and f"{f'{name}={text}'!r}: {instead}"
-
-    def _unreadable(self) -> str:
-        if self.key == "rerun" and not self.value.startswith(("[", "{")):  # with a cell's label, `2×32 sqrt`
-            return f"{self.override!r}: {next(form_errors(self.value), '')}"
-        # Labels and environment variables are given by `++`, which the user has not typed.
-        written = self.override.removeprefix("++")
-        return f"{written!r}: {error_line(self.error)}{_quoting(written, self.error)}"
+        return first(reason(self) for reason in _REASONS)
 
 
-def _no_choice(group: str, value: str, options: Sequence[str]) -> str:
-    """Return that a group has no such choice, with those that may be meant."""
-    if instead := instead_of_choice(group, value):
-        return f"there is no {group} {value!r}: {instead}"
-    key = "scale" if group.startswith("sweep/") else group
-    if close := close_to(value, options):
-        return f"there is no {key} {value!r} (did you mean {' or '.join(f'{key}={option}' for option in close)}?)"
-    shown = [option for option in options if not option.startswith("published/")]
-    return f"there is no {key} {value!r}; valid: {', '.join(shown)}{_own_code(group, value)}"
+def _no_override(wrong: _Wrong) -> str:
+    if not wrong.typed.key:
+        return f"{wrong.override!r} has no key: write KEY=VALUE without spaces"
+    if "=" in wrong.override or wrong.override.startswith("~"):
+        return ""
+    return f"{wrong.override!r} is not KEY=VALUE{_word_without_key(wrong.override, wrong.config)}"
 
 
-def _instead_of(key: str, value: str, config: _Composed) -> str:
-    """Return a hint for a key that does not exist: what to write, similar keys, and whether it can be added."""
-    section, _, name = key.rpartition(".")
-    known, groups = config.known.names, config.groups
-    own = f"; for code of yours that reads it: +{key}={value}"
-    own = own if config.fits(shlex.quote(f"+{key}={value}")) else ""
-    if (plain := key.lower().replace("-", "_")) in known:
-        return f": write {Replacement(plain).override(key, value)}"
-    if name in _KEEPS and (instead := kept(value, config.axes)):
-        return f": {instead}"
-    if name in _LEAVES_OUT and (instead := left_out(value, config.axes)):
-        return f": {instead}"
-    if value.endswith(_FILES_OF_CONFIGS) and section == "":
-        return f": {_own_file(value)}"
-    if instead := instead_of_key(key, value, config.known):
-        return f": {instead}{own if key.startswith('trainable.') else ''}"
-    if (group := group_for(key)) and not value.startswith("["):  # several choices are an axis
-        return f": {_no_choice(group, value, groups.options(group))}"
+def _values_left_out(wrong: _Wrong) -> str:
+    key, value, axes = wrong.typed.key, wrong.typed.value, wrong.config.axes
+    if not (key == "sweep.exclude" or key.endswith("!") or wrong.override.startswith("~sweep.axes.")):
+        return ""
+    axis = "" if key == "sweep.exclude" else key.removeprefix("sweep.axes.").rstrip("!")
+    before, _, last = axis.rpartition(".")
+    instead = left_out(value, axes, axis) if value else left_out(last, axes, before)
+    return instead and f"{wrong.override!r}: {instead}"
+
+
+def _no_such_choice(wrong: _Wrong) -> str:
+    key, value, config = wrong.typed.key, wrong.typed.value, wrong.config
+    options = config.options(key)
+    if "Ambiguous value" in str(wrong.error) or ("," in value and {*value.split(",")} <= {*options}):
+        if not (key in config.names or key.startswith("sweep.axes.")):
+            return _no_key(wrong.override, Typed(key, f"[{value}]"), config)
+        return f"{wrong.override!r}: {_several_values(key, value, config)}; with -m they are several sweeps"
+    if key.startswith("sweep/") and not options:  # `scale=` is short for the group sweep/NAME
+        return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
+    if not options or value in options:
+        return ""
+    if value == "null" and key not in ("trainable", "sweep"):
+        return f"{wrong.override!r}: to leave out a group, write ~{key}"
+    written = f"scale={value}" if key.startswith("sweep/") else repr(wrong.override)
+    return f"{written}: {no_choice(key, value, options)}"
+
+
+def _no_such_key(wrong: _Wrong) -> str:
+    if "Could not override" not in str(wrong.error):
+        return ""
+    key, keys = wrong.typed.key, wrong.config.keys
+    if key in keys:  # a mapping that adds keys to this section
+        names = [dotted.rpartition(".")[2] for dotted in keys if dotted.rpartition(".")[0] == key]
+        return f"{wrong.override!r}: {key} takes no other keys than {', '.join(names)}"
+    return _no_key(wrong.override, wrong.typed, wrong.config)
+
+
+def _values_in_other_notation(wrong: _Wrong) -> str:
+    key, text = wrong.typed.key, wrong.typed.value
+    if axis := re.fullmatch(r"\{([\w.]+):(.*)\}", text) if key == "sweep.axes" else None:
+        key, text = f"sweep.axes.{axis[1]}", axis[2]
+    values = values_in(text)
+    if "(" not in text or text.startswith("range(") or values == text:
+        return ""
+    as_axis = Replacement(key.removeprefix("sweep.axes.")).override(Typed("sweep.axes.", values))
+    instead = instead_of_key(Typed(key, f"[{values}]"), wrong.config)
+    instead = instead or (f"write {as_axis}" if wrong.config.fits(as_axis) else "")
+    return instead and f"{f'{key}={text}'!r}: {instead}"
+
+
+def _unreadable(wrong: _Wrong) -> str:
+    key, value = wrong.typed.key, wrong.typed.value
+    if key == "rerun" and not value.startswith(("[", "{")):  # with a cell's label, `2×32 sqrt`
+        return f"{wrong.override!r}: {next(form_errors(value), '')}"
+    # Labels and environment variables are given by `++`, which the user has not typed.
+    written = wrong.override.removeprefix("++")
+    return f"{written!r}: {error_line(wrong.error)}{_quoting(written, wrong.error)}"
+
+
+_REASONS = (
+    _no_override,  # foo
+    _values_left_out,  # lr_rule!=sqrt, ~sweep.axes.lr_rule=sqrt, ~sweep.axes.sqrt, sweep.exclude={lr_rule: sqrt}
+    _no_such_choice,  # model=mpl, model=mlp,small_cnn
+    _no_such_key,  # lr=0.1
+    _values_in_other_notation,  # optimizer.lr=loguniform(1e-4,1e-1)
+    _unreadable,  # sweep.axes.gpus=[1,2
+)
+"""Why an override may not fit: each returns an explanation; empty if that is not the reason."""
+
+
+def _no_key(override: str, typed: Typed, config: _Composed) -> str:
+    """Return that there is no such key, with what to write, similar keys, and whether it can be added."""
+    if len(typed.value) > _LONGEST_QUOTED:
+        override, typed = f"{typed.key}=…", Typed(typed.key, "…")
+    key, names = typed.key, config.names
+    begin = f"{override!r}: there is no key {key!r}"
+    own = f"+{key}={typed.value}"
+    own = f"; for code of yours that reads it: {own}" if config.fits(shlex.quote(own)) else ""
+    if instead := instead_of_key(typed, config):
+        return f"{begin}: {instead}{own if key.startswith('trainable.') else ''}"
     # A name without its section comes first, then a misspelling, then a key of another choice of a group.
-    names = {dotted.rpartition(".")[2]: dotted for dotted in known if dotted.rpartition(".")[0] == section}
-    similar = [dotted for dotted in known if dotted.rpartition(".")[2] == name]
-    similar = similar or [names[near] for near in close_to(name, names)]
-    if not similar and (others := keys_of_groups().get(name)):
-        return ": " + "; ".join(filter(None, (elsewhere(dotted, value, config.known) for dotted in others[:2])))
-    lines = [Replacement(dotted).override(key, value) for dotted in similar or _alike(key, known, groups)]
+    beside = {dotted.rpartition(".")[2]: dotted for dotted in names if dotted.rpartition(".")[0] == typed.section}
+    similar = [dotted for dotted in names if dotted.rpartition(".")[2] == typed.last]
+    similar = similar or [beside[near] for near in close_to(typed.last, beside)]
+    if not similar and (others := keys_of_groups().get(typed.last)):
+        return f"{begin}: " + "; ".join(filter(None, (elsewhere(dotted, typed.value, names) for dotted in others[:2])))
+    lines = [Replacement(dotted).override(typed) for dotted in similar or _alike(key, config)]
     if fitting := [line for line in lines if config.fits(line)]:
         # `modle=mlp` is no mode.
         complete = [line for line in fitting if not BLANK.search(line)]
-        return f" (did you mean {' or '.join((complete or fitting)[:3])}?)"
+        return f"{begin} (did you mean {' or '.join((complete or fitting)[:3])}?)"
     # Own sections take no further keys, and a section that is misspelt should not be added.
-    top = key.partition(".")[0]
-    if section in known:
-        return f"; {section} has {', '.join(names)}" if len(names) <= _MOST_LISTED else ""
-    close = nearest(key, known)
-    command = _COMMAND.replace("train.py", value) if value.endswith(_SCRIPTS) else _COMMAND
-    return close if close or top in OWN_SECTIONS else f" nor one known to mean it (--help lists all); {command}{own}"
+    if typed.section in names:
+        return begin + (f"; {typed.section} has {', '.join(beside)}" if len(beside) <= MOST_LISTED else "")
+    if (close := nearest(key, names)) or key.partition(".")[0] in OWN_SECTIONS:
+        return begin + close
+    command = COMMAND.replace("train.py", typed.value) if typed.value.endswith(SCRIPTS) else COMMAND
+    return f"{begin} nor one known to mean it (--help lists all); {command}{own}"
 
 
-def _alike(key: str, known: Collection[str], groups: Groups) -> list[str]:
+def _alike(key: str, config: _Composed) -> list[str]:
     """Return the keys with all words of a key or, if it has no section, with a similar last part."""
     # A section takes no value.
-    sections = {dotted.rpartition(".")[0] for dotted in known} - {*groups.names}
-    last_parts = {dotted: dotted.rpartition(".")[2] for dotted in known if dotted not in sections}
+    sections = {dotted.rpartition(".")[0] for dotted in config.names} - {*config.groups.names}
+    last_parts = {dotted: dotted.rpartition(".")[2] for dotted in config.names if dotted not in sections}
     words = {*re.split(r"[._]", key)}
     if same_words := [dotted for dotted in last_parts if words <= {*re.split(r"[._]", dotted)}]:
         return same_words
@@ -366,74 +359,34 @@ def _quoting(override: str, error: Exception) -> str:
     return f"; if this is one text, {quoted}" if taken_apart else ""
 
 
+def _several_values(key: str, values: str, config: _Composed) -> str:
+    """Return how to write several values: as an axis, if the key can be one."""
+    if key.startswith("sweep.axes.") or may_be_axis(key):
+        return f"an axis takes a list in brackets, 'sweep.axes.{key.removeprefix('sweep.axes.')}=[{values}]'"
+    return "only one can be chosen" if config.options(key) else f"write a list in brackets, '{key}=[{values}]'"
+
+
+def _word_without_key(word: str, config: _Composed) -> str:
+    """Return a hint for a value without a key, or a key without a value."""
+    if choices := [f"{group}={word}" for group in sorted(config.groups.names) if word in config.options(group)]:
+        return f" (did you mean {' or '.join(choices)}?)"
+    if word.endswith(SCRIPTS):
+        return f"; {COMMAND}"
+    if word.endswith(FILES_OF_CONFIGS):
+        return f": {own_file(word)}"
+    if options := config.options(word):
+        return f": write {word}=NAME, one of {', '.join(options)}"
+    if instead := instead_of_word(word, config):
+        return f": {instead}"
+    return f": write {word}=VALUE, as conf/config.yaml describes it" if word in config.keys else ALONE
+
+
 def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield every dotted key of a config, including sections."""
     for key, value in config.items():
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from dotted_keys(value, f"{prefix}{key}.")
-
-
-def _several_values(key: str, values: str, groups: Groups) -> str:
-    """Return how to write several values: as an axis, if the key can be one."""
-    if key.startswith("sweep.axes."):
-        return f"an axis takes a list in brackets, '{key}=[{values}]'"
-    if may_be_axis(key):
-        return f"an axis takes a list in brackets, 'sweep.axes.{key}=[{values}]'"
-    return "only one can be chosen" if key in groups.names else f"write a list in brackets, '{key}=[{values}]'"
-
-
-def _word_without_key(word: str, config: _Composed) -> str:
-    """Return a hint for a value without a key, or a key without a value."""
-    keys, groups = config.keys, config.groups
-    if choices := [f"{group}={word}" for group in sorted(groups.names) if word in groups.options(group)]:
-        return f" (did you mean {' or '.join(choices)}?)"
-    if word.endswith(_SCRIPTS):
-        return f"; {_COMMAND}"
-    if word.endswith(_FILES_OF_CONFIGS):
-        return f": {_own_file(word)}"
-    if options := groups.options(word) if word in groups.names else []:
-        return f": write {word}=NAME, one of {', '.join(options)}"
-    if instead := instead_of_word(word, config.known):
-        return f": {instead}"
-    if word in keys:
-        return f": write {word}=VALUE, as conf/config.yaml describes it"
-    return ALONE
-
-
-def _own_file(file: str) -> str:
-    """Return how to run a sweep file of the user's."""
-    path = Path(file)
-    if path.parent.name == "sweep":
-        return f"write -cd {path.parent.parent} sweep={path.stem}"
-    return (
-        f"sweep files are in a folder `sweep`: mkdir -p my/sweep && cp {file} my/sweep; write -cd my sweep={path.stem}"
-    )
-
-
-def _own_code(group: str, value: str) -> str:
-    """Return a hint if the value looks like code or a sweep file in place of a choice; else empty."""
-    if not value:
-        return ""
-    if group == "trainable" and value.endswith(_SCRIPTS):
-        return f"; {_COMMAND}"
-    if ":" in value:
-        key = "trainable=function trainable._target_" if group == "trainable" else f"{group}.name"
-        return f"; to use code of yours: {key}={value} 'trusted_modules=[{re.split('[.:]', value)[0]}]'"
-    if group == "data":
-        return "; for your own images in a folder for each class: data=imagefolder data.path=FOLDER"
-    if group == "model" and value.startswith("timm"):
-        name = value.partition("/")[2] or "NAME"
-        return f"; or write model.name=timm:create_model +model.model_name={name} 'trusted_modules=[timm]'"
-    if group == "model" and "/" in value:  # a name of Hugging Face's hub
-        return "; for a downloaded model of Hugging Face: model=hf model.path=FOLDER"
-    if group != "sweep":
-        return ""
-    if value.endswith(_FILES_OF_CONFIGS):
-        return f"; {_own_file(value)}"
-    if value.startswith("published/"):
-        return "; the published experiments are in a clone of the repository, not in the installed package"
-    return f"; to use your own FOLDER/sweep/{value}.yaml, add -cd FOLDER"
 
 
 def axis_error(axis: str, values: Any, config: DictConfig, overrides: Sequence[str], groups: Groups) -> str:
@@ -448,9 +401,10 @@ def axis_error(axis: str, values: Any, config: DictConfig, overrides: Sequence[s
     listed = f"[{','.join(map(str, values))}]" if isinstance(values, list) else str(values)
     if axis.endswith("-") and (instead := left_out(listed, composed.axes, axis.removesuffix("-"))):
         return f"axis {axis!r} does not exist: {instead}"
-    names = [name for name in composed.known.names if not name.startswith("sweep.")]
+    typed = Typed(f"sweep.axes.{axis}", listed)
+    names = [name for name in composed.names if not name.startswith("sweep.")]
     similar = [Replacement(name) for name in names if name.endswith(f".{axis}") and may_be_axis(name)]
-    instead = instead_of_key(f"sweep.axes.{axis}", listed, composed.known)
-    instead = instead or " or ".join(f"write {name.override(f'sweep.axes.{axis}', listed)}" for name in similar[:2])
+    instead = instead_of_key(typed, composed)
+    instead = instead or " or ".join(f"write {name.override(typed)}" for name in similar[:2])
     hint = f": {instead}" if instead else nearest(axis, [*names, *STANDARD_AXES])
     return f"axis {axis!r} is not a config key or group{hint}"

@@ -115,6 +115,7 @@ def test_section_or_list_in_place_of_a_name_is_told(value, capsys):
     [
         ({"cluster.address": "auto"}, ["cluster.address"]),
         ({"mode": "report", "format": "json"}, ["format=json"]),
+        ({"mode": "watch", "format": "json"}, ["format=json"]),
         ({"sweep.early_stop": "asha"}, ["sweep.early_stop"]),
         ({"tune.storage_path": "s3://bucket"}, ["tune"]),
         ({"sweep.phases": ["probe", "train"], "report.objective": "none"}, ["sweep.phases"]),

@@ -13,20 +13,19 @@ from omegaconf import DictConfig
 from orchestrator.cli.app import main, without_dashes
 from orchestrator.config import habits
 from orchestrator.config.compose import initialised, parsed_axes
-from orchestrator.config.habits import (
-    Habits,
-    copyable,
-    filled,
-    instead_of_choice,
-    instead_of_key,
-    instead_of_section,
-    instead_of_word,
-)
+from orchestrator.config.habits import Habits, Typed, copyable, given_in
 from orchestrator.config.hydra_private import apply_override, error_line, resolved
 from orchestrator.config.key_checks import axis_value_errors, structure_errors, unread_keys, value_errors
 from orchestrator.config.overrides import key_of, rewritten
 from orchestrator.config.schema import SCHEMA
 from orchestrator.config.search_path import Groups, primary
+from orchestrator.config.suggestions import (
+    instead_of_choice,
+    instead_of_key,
+    instead_of_section,
+    instead_of_word,
+    no_choice,
+)
 from orchestrator.store import files
 
 TABLES = files.load(Path(habits.__file__).with_suffix(".yaml").read_text())
@@ -196,12 +195,11 @@ def test_suggestions_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
                 told.append(wish)
         assert told and len(told) == len({*told})
         pending = [wish for wish in pending if wish not in told]
-    untried = list(dict.fromkeys(WISHES.values()))
-    while untried:
-        offered = with_each_key_once(untried)
-        assert main(["sweep=batch_scaling", *dict.fromkeys([*offered, "mode=plan"])]) == 0
-        assert "trials" in capsys.readouterr().out
-        untried = [override for override in untried if override not in offered]
+
+
+@pytest.mark.parametrize("offered", dict.fromkeys(WISHES.values()))
+def test_a_suggestion_composes_alone(offered: str) -> None:
+    assert refusals(["sweep=batch_scaling"], offered) == []
 
 
 SAMPLES = {
@@ -258,27 +256,13 @@ def refusals(choices: list[str], *given: str) -> list[str]:
     return [*errors, *axis_value_errors(parsed_axes(config["sweep"]["axes"]))]
 
 
-def in_few_requests(offers: Iterable[list[str]]) -> Iterator[list[str]]:
-    """Yield the offered overrides in lists of different keys; those of groups, which decide what keys exist, alone."""
-    pending: list[str] = []
-    for overrides in offers:
-        if any(key_of(override) in groups() for override in overrides):
-            yield overrides
-        else:
-            pending += overrides
-    while pending:
-        request = with_each_key_once(pending)
-        yield request
-        pending = [override for override in pending if override not in request]
-
-
 def offered_by(target: str) -> list[str]:
     """Return the overrides of this key that are offered in place of the first name that the table has for it."""
     key = target.partition("=")[0]
     name, equals, given = words_of(TABLES["keys"][target])[0].partition("=")
     given = {"n": "3", "TEXT": "H100"}.get(given, given) if equals else SAMPLES.get(key, "3")
     section = key.rpartition(".")[0] if key.startswith(("launch.options", "model.lora", "model.config")) else key
-    return [override for override in suggestions(instead_of_key(name, given)) if section in override]
+    return [override for override in suggestions(instead_of_key(Typed(name, given))) if section in override]
 
 
 @pytest.mark.parametrize("begin", CHOSEN)
@@ -287,24 +271,24 @@ def test_what_the_names_of_the_table_offer_composes(begin: str) -> None:
     for target in (target for target, entry in TABLES["keys"].items() if words_of(entry)):
         if max((start for start in CHOSEN if target.startswith(start)), key=len, default="data.") == begin:
             assert offered_by(target), target
-            offered += [[override] for override in offered_by(target)]
-    assert offered and all(refusals(CHOSEN[begin], *request) == [] for request in in_few_requests(offered))
+            offered += offered_by(target)
+    # Each alone: one may hide what another one lacks.
+    assert offered and {line: refusals(CHOSEN[begin], line) for line in offered} == dict.fromkeys(offered, [])
 
 
 def test_values_of_the_table_compose() -> None:
     targets = [(key, value) for key, values in TABLES["values"].items() for value in values]
     offered = [copyable(*target).replace("'", "").split(" ") for target in targets]
     assert len(offered) > 30
-    assert all(refusals(["sweep=batch_scaling"], *request) == [] for request in in_few_requests(offered))
+    assert [refusals(["sweep=batch_scaling"], *overrides) for overrides in offered] == [[]] * len(offered)
 
 
 @pytest.mark.parametrize("action", [entry["do"] for entry in TABLES["actions"] if "write " in entry["do"]])
 def test_what_an_action_offers_composes(action: str) -> None:
-    offered = (
-        re.split(r"; | for | with | of | \(or|, and", filled([action], [])[0].partition("write ")[2])[0]
-        .replace("METRIC", "x")
-        .replace("{counts}", "1")
-    )
+    offered = re.split(
+        r"; | for | with | of | \(or|, and",
+        Habits(actions={"x": action}).action("x", Typed("x", "1")).partition("write ")[2],
+    )[0].replace("METRIC", "x")
     assert refusals(["sweep=batch_scaling"], *(word for word in shlex.split(offered) if "=" in word)) == []
 
 
@@ -337,7 +321,8 @@ def test_no_word_has_both_an_override_and_an_action() -> None:
     ],
 )
 def test_words_with_two_meanings_have_the_likely_one(word: str, told: list[str]) -> None:
-    assert all(part in filled([instead_of_key(*word.split("="))], [word])[0] for part in told)
+    with given_in([word]):
+        assert all(part in instead_of_key(Typed(*word.split("="))) for part in told)
 
 
 @pytest.mark.parametrize(
@@ -425,10 +410,12 @@ def test_a_key_that_nothing_reads_is_refused(line: str, capsys: pytest.CaptureFi
 
 
 def test_unknown_words_have_no_suggestion() -> None:
-    assert instead_of_key("colour", "x") == instead_of_key("mode", "colour") == ""
-    assert "again" in instead_of_key("resume", "true") and "again" in instead_of_key("resume", "results/a")
-    assert instead_of_key("gpus", "auto") == "write sweep.axes.gpus=auto"
-    assert instead_of_key("gpus", "[1,2]") == "write 'sweep.axes.gpus=[1,2]'"
+    assert instead_of_key(Typed("colour", "x")) == instead_of_key(Typed("mode", "colour")) == ""
+    assert "again" in instead_of_key(Typed("resume", "true")) and "again" in instead_of_key(
+        Typed("resume", "results/a")
+    )
+    assert instead_of_key(Typed("gpus", "auto")) == "write sweep.axes.gpus=auto"
+    assert instead_of_key(Typed("gpus", "[1,2]")) == "write 'sweep.axes.gpus=[1,2]'"
 
 
 @pytest.mark.parametrize(
@@ -472,18 +459,18 @@ def test_an_unknown_letter_names_the_help(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_options_of_a_launch_are_one_mapping() -> None:
-    assert instead_of_key("launch.partition", "gpu") == "write 'launch.options={partition: gpu}'"
+    assert instead_of_key(Typed("launch.partition", "gpu")) == "write 'launch.options={partition: gpu}'"
 
 
 def test_a_prediction_is_a_forecast_of_more_gpus() -> None:
     command = "write mode=forecast 'forecast.gpus=[8,16]'"
-    offered = [instead_of_key("predict.gpus", "[8]"), instead_of_key("mode", "predict")]
-    assert {*offered, instead_of_choice("mode", "predict")} == {command}
+    offered = [instead_of_key(Typed("predict.gpus", "[8]")), instead_of_key(Typed("mode", "predict"))]
+    assert {*offered, instead_of_choice(Typed("mode", "predict"))} == {command}
 
 
 def test_a_limit_of_trials_names_the_keys_that_have_one() -> None:
     assert {"sweep.axes", "sweep.budget.gpu_hours"} <= {
-        *re.findall(r"[a-z_.]+[a-z_]", instead_of_key("max_trials", "10"))
+        *re.findall(r"[a-z_.]+[a-z_]", instead_of_key(Typed("max_trials", "10")))
     }
 
 
@@ -545,4 +532,5 @@ def test_what_the_user_wrote_is_in_the_line_to_type(
 
 @pytest.mark.parametrize("text", ["loss ({a|b})", "{val|test}", "{x.results_dir|results}", "{results_dir}"])
 def test_braces_of_the_user_are_not_filled(text: str) -> None:
-    assert filled([f"pattern {text!r} is wrong"], ["results_dir=/x", "a=1", "val=2"]) == [f"pattern {text!r} is wrong"]
+    with given_in(["results_dir=/x", "a=1", "val=2"]):
+        assert text in no_choice("sweep", text, ["mine"])

@@ -1,0 +1,309 @@
+"""Suggestions for what a user has typed: lists of rules, of which the first with an answer counts.
+
+A rule takes what was typed and what is known of the config, and returns what to do instead; empty if it does not apply.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.habits import (
+    BLANK,
+    SAY_NOTHING,
+    UNKNOWN,
+    Habits,
+    Replacement,
+    Surroundings,
+    Typed,
+    copyable,
+    plain,
+    stem,
+    synonym_of,
+)
+from orchestrator.config.kinds import Number
+from orchestrator.config.notations import is_money, seconds_in
+from orchestrator.config.schema import SCHEMA, options_with
+from sweeps.errors import UnknownChoice, close_to
+from sweeps.rerun import label_axes
+
+Rule = Callable[[Typed, Surroundings], str]
+
+SCRIPTS = (".py", ".sh")
+FILES_OF_CONFIGS = (".yaml", ".yml")
+COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
+MOST_LISTED = 8  # keys of a section, or choices of a group
+
+_KEEPS = ("only", "select", "filter", "include", "just", "cell", "cells")
+_LEAVES_OUT = ("exclude", "excludes", "except", "without", "skip", "drop", "remove", "leave_out")
+_NAMED_BY_VALUES = ("strategy", "report.objective", "launch.target")
+_MOST_OFFERED = 3
+_LIKELY = ("budget.epochs", "sweep.budget.gpu_hours", "sweep.budget.cost")
+
+
+def first(answers: Iterable[str]) -> str:
+    """Return the first answer that is not empty; empty if there is none."""
+    return next(filter(None, answers), "")
+
+
+def instead_of_key(typed: Typed, config: Surroundings = UNKNOWN) -> str:
+    """Return what to do instead of KEY=VALUE, where the key does not exist; empty if nothing is known."""
+    return first(rule(typed, config) for rule in KEY_RULES)
+
+
+def instead_of_choice(typed: Typed) -> str:
+    """Return what to do instead of KEY=VALUE, where the key exists and this is none of its choices; else empty."""
+    words = [f"{name}={reading}" for name in (typed.key, typed.last) for reading in typed.readings]
+    return _by_words(typed, UNKNOWN, words) or _write_choice(typed.key, typed.value)
+
+
+def instead_of_word(word: str, config: Surroundings = UNKNOWN) -> str:
+    """Return what to do instead of a word without `=`: a mode, a flag, or a key without its value; empty if unknown."""
+    return _mode(plain(word)) or instead_of_key(Typed(plain(word)), config)
+
+
+def explained(line: str) -> str:
+    """Return an error line; for an unknown choice that people write from habit, with what to do instead."""
+    if not isinstance(line, UnknownChoice):
+        return line
+    value = str(line.value).lower() if isinstance(line.value, bool) else str(line.value)
+    instead = instead_of_choice(Typed(line.key, value))
+    return f"unknown {line.key} {line.value!r}: {instead}" if instead else line
+
+
+def instead_of_section(section: str, value: str) -> str:
+    """Return what to do instead of a value in place of a section: its keys that take it, if they are few.
+
+    Such as `budget.seconds=7200` for `budget=2h`, and `tracker.wandb.enabled=true` for `tracker=wandb`.
+    """
+    if f"{section}.{value}.enabled" in SCHEMA:
+        return f"write {section}.{value}.enabled=true"
+    if instead := instead_of_choice(Typed(section, value)):
+        return instead
+    # A budget of the whole sweep is as likely to be meant as one of each trial.
+    kinds = {key: kind for key, kind in SCHEMA.items() if key.rpartition(".")[0] in (section, f"sweep.{section}")}
+    values = {key: kind.number_in(value) for key, kind in kinds.items() if isinstance(kind, Number)}
+    if is_money(value):
+        values = {key: number for key, number in values.items() if key.endswith("cost")}
+    elif seconds_in(value):
+        values = {key: number for key, number in values.items() if key.rpartition(".")[2] in ("seconds", "wall_s")}
+    values |= {key: value for key, kind in kinds.items() if value in kind.words}
+    values |= {key: synonym for key in kinds if (synonym := synonym_of(key, value))}
+    values = {key: word for key, word in values.items() if word}
+    if len(values) > _MOST_OFFERED:  # a plain number
+        values = {key: word for key, word in values.items() if key in _LIKELY}
+    offered = [f"{key}={word}{Replacement(key).remark}" for key, word in values.items()]
+    return f"write {' or '.join(offered)}" if offered else _mode(plain(value))  # `cluster=slurm`
+
+
+def no_choice(group: str, value: str, options: Sequence[str]) -> str:
+    """Return that a group has no such choice, with those that may be meant."""
+    if instead := instead_of_choice(Typed(group, value)):
+        return f"there is no {group} {value!r}: {instead}"
+    key = "scale" if group.startswith("sweep/") else group
+    if close := close_to(value, options):
+        return f"there is no {key} {value!r} (did you mean {' or '.join(f'{key}={option}' for option in close)}?)"
+    shown = [option for option in options if not option.startswith("published/")]
+    return f"there is no {key} {value!r}; valid: {', '.join(shown)}{_own_code(group, value)}"
+
+
+def left_out(text: str, axes: Mapping[str, Any], axis: str = "") -> str:
+    """Return the line that leaves out values of an axis: `sqrt`, `lr_rule=sqrt` or `{lr_rule: sqrt}`; else empty."""
+    values = re.sub(r"""['"\[\] ]""", "", text).strip("{}")
+    names = re.findall(r"([\w.]+):", values)
+    if len(names) > 1 and {*names} <= {*axes}:  # one combination: `{gpus: 2, lr_rule: sqrt}`
+        return f"write 'sweep.exclude=[{{{values.replace(':', ': ').replace(',', ', ')}}}]'"
+    if named := re.fullmatch(r"([\w.]+)[:=](.+)", values):
+        axis, values = named[1], named[2]
+    having = [name for name, given in _listed(axes).items() if {*values.split(",")} <= {*given}]
+    excluded = f"[{values}]" if "," in values else values
+    lines = [f"'sweep.exclude=[{{{name}: {excluded}}}]'" for name in having if axis in ("", name)]
+    return f"write {' or '.join(lines)}" if lines else ""
+
+
+def elsewhere(key: str, value: str, names: Collection[str]) -> str:
+    """Return which choices of a group have a key that the chosen one, with the keys in `names`, lacks; else empty."""
+    group = key.partition(".")[0]
+    if not (options := options_with(key)):
+        return ""
+    if group == "schedule":  # any schedule fits any training
+        return f"write schedule={options[0]} {key}={value}{Replacement(key).remark}"
+    beside = [dotted for dotted in names if dotted.startswith(f"{group}.") and dotted != f"{group}.name"]
+    own = [dotted.partition(".")[2] for dotted in beside]
+    has = f", which has {', '.join(own)}" if 0 < len(own) <= MOST_LISTED else ""
+    return f"{key} is a setting of {group}={', '.join(options)}, not of the chosen {group}{has}"
+
+
+def own_file(file: str) -> str:
+    """Return how to run a sweep file of the user's."""
+    path = Path(file)
+    if path.parent.name == "sweep":
+        return f"write -cd {path.parent.parent} sweep={path.stem}"
+    return (
+        f"sweep files are in a folder `sweep`: mkdir -p my/sweep && cp {file} my/sweep; write -cd my sweep={path.stem}"
+    )
+
+
+def _own_code(group: str, value: str) -> str:
+    """Return a hint if the value looks like code or a file of the user's in place of a choice; else empty."""
+    module, name = re.split("[.:]", value)[0], value.partition("/")[2] or "NAME"
+    for of_group, form, hint in _OWN_CODE:
+        if re.fullmatch(of_group, group) and re.fullmatch(form, value):
+            return f"; {hint.format(group=group, value=value, module=module, name=name) or own_file(value)}"
+    return ""
+
+
+_OWN_CODE = (
+    ("trainable", r".+\.(py|sh)", COMMAND.replace("{lr}", "{{lr}}")),
+    (
+        "trainable",
+        ".*:.*",
+        "to use code of yours: trainable=function trainable._target_={value} 'trusted_modules=[{module}]'",
+    ),
+    (".*", ".*:.*", "to use code of yours: {group}.name={value} 'trusted_modules=[{module}]'"),
+    ("data", ".+", "for your own images in a folder for each class: data=imagefolder data.path=FOLDER"),
+    ("model", "timm.*", "or write model.name=timm:create_model +model.model_name={name} 'trusted_modules=[timm]'"),
+    ("model", ".*/.*", "for a downloaded model of Hugging Face: model=hf model.path=FOLDER"),
+    ("sweep", r".+\.ya?ml", ""),
+    (
+        "sweep",
+        "published/.*",
+        "the published experiments are in a clone of the repository, not in the installed package",
+    ),
+    ("sweep", ".+", "to use your own FOLDER/sweep/{value}.yaml, add -cd FOLDER"),
+)
+"""Hints by forms of a group and of the value in place of a choice; the first counts. Empty: see `own_file`."""
+
+
+def _mode(name: str) -> str:
+    """Return what to do instead of the name of a mode, or a synonym of one."""
+    return Habits.read().action(f"mode={name}", Typed("mode", name)) or _write_choice("mode", name)
+
+
+def _write_choice(key: str, word: str) -> str:
+    """Return the line that sets a key to a choice, or to the one that the word is a synonym of; else empty."""
+    kind = SCHEMA.get(key)
+    choice = word if kind and word in kind.words else synonym_of(key, word)
+    return f"write {key}={choice}{Replacement(f'{key}={choice}').remark}" if choice else ""
+
+
+def _listed(axes: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the values of the axes as texts, without axes that are one word."""
+    return {name: list(map(str, values)) for name, values in axes.items() if isinstance(values, list)}
+
+
+def _by_words(typed: Typed, config: Surroundings, words: Iterable[str]) -> str:
+    """Return what to do instead by the first of these words that the tables have; else empty."""
+    return first(_by_word(typed, config, word) for word in words)
+
+
+def _by_word(typed: Typed, config: Surroundings, word: str) -> str:
+    habits = Habits.read()
+    if action := habits.action(word, typed):
+        return action
+    replacements = [replacement for replacement in habits.replacements.get(word, ()) if replacement.text != typed.key]
+    there = [replacement for replacement in replacements if replacement.exists(config)]
+    in_section = [one for one in there if typed.section and one.text.startswith(f"{typed.section}.")]
+    if replacements and not there:
+        return elsewhere(replacements[0].settable, typed.value, config.names)
+    offered = (replacement.override(typed) for replacement in in_section or there)
+    lines = [line for line in offered if config.fits(line)]
+    # A line without a value says only which key it is.
+    complete = [line for line in lines if not BLANK.search(line)]
+    return f"write {' or '.join(complete or lines)}" if lines else ""
+
+
+def _in_other_letters(typed: Typed, config: Surroundings) -> str:
+    key = typed.key.lower().replace("-", "_")
+    return f"write {Replacement(key).override(typed)}" if key != typed.key and key in config.names else ""
+
+
+def _kept(typed: Typed, config: Surroundings) -> str:
+    if typed.last not in _KEEPS:
+        return ""
+    values = dict(re.findall(r"([\w.]+): *([^,{}]+)", typed.value)) or label_axes(typed.value)
+    values = values or {name: typed.value for name, given in _listed(config.axes).items() if typed.value in given}
+    lines = [copyable(f"sweep.axes.{axis}", value) for axis, value in values.items()]
+    return f"write {' '.join(lines)}" if lines else ""
+
+
+def _left_out(typed: Typed, config: Surroundings) -> str:
+    return left_out(typed.value, config.axes) if typed.last in _LEAVES_OUT else ""
+
+
+def _own_file(typed: Typed, config: Surroundings) -> str:
+    return own_file(typed.value) if typed.value.endswith(FILES_OF_CONFIGS) and not typed.section else ""
+
+
+def _each_setting(typed: Typed, config: Surroundings) -> str:
+    settings = re.fullmatch(r"\{(\s*[\w.]+\s*:.*)\}", typed.value)
+    if not settings:
+        return ""
+    items = [item.partition(":") for item in re.split(r",(?=\s*[\w.]+\s*:)", settings[1])]
+    given = {name.strip(): item.strip() for name, _, item in items}
+    meant = [SCHEMA.get(replacement.text) for replacement in Habits.read().replacements.get(plain(typed.key), ())]
+    # These are the limits of one setting, or one value.
+    if {"min", "max"} <= {*given} or any(kind and kind.admits(given) for kind in meant):
+        return ""
+    lines = (instead_of_key(Typed(f"{typed.key}.{name}", item), config) for name, item in given.items())
+    return "; ".join(filter(None, lines))
+
+
+def _by_whole_key(typed: Typed, config: Surroundings) -> str:
+    core = typed.core
+    return _by_words(core, config, core.words(core.key, core.key.replace(".", "_"))) if core.section else ""
+
+
+def _in_a_section(typed: Typed, config: Surroundings) -> str:
+    core = typed.core
+    within = [name for name in config.names if core.section and name.endswith(f".{core.key}")]
+    return f"write {Replacement(within[0]).override(core)}" if within else ""
+
+
+def _by_name(typed: Typed, config: Surroundings) -> str:
+    core = typed.core
+    return _by_words(core, config, core.words(core.name, f"~{stem(core.name)}"))
+
+
+def _named_mode(typed: Typed, config: Surroundings) -> str:
+    return _mode(typed.core.name) if "true" in typed.readings else ""
+
+
+def _named_value(typed: Typed, config: Surroundings) -> str:
+    return first(_write_choice(owner, typed.core.name) for owner in _NAMED_BY_VALUES)
+
+
+def _unit_in_name(typed: Typed, config: Surroundings) -> str:
+    core = typed.core
+    rest, _, unit = core.name.rpartition("_")
+    if not re.fullmatch(r"[\d.]+", core.value) or not unit.isalpha() or seconds_in(f"{core.value}{unit}") is None:
+        return ""
+    name = rest if rest.replace("_", "") and stem(rest) not in SAY_NOTHING else "time"
+    return _by_words(Typed(core.key, f"{core.value}{unit[0]}"), config, (name, f"~{stem(name)}"))
+
+
+def _no_choice_of_group(typed: Typed, config: Surroundings) -> str:
+    names = [replacement.text for replacement in Habits.read().replacements.get(plain(typed.key), ())]
+    group = next((name for name in names if not set(name) & set(".=") and name not in SCHEMA), "")
+    # Several choices are an axis.
+    options = () if typed.value.startswith("[") else config.options(group)
+    return no_choice(group, typed.value, options) if options else ""
+
+
+KEY_RULES: Sequence[Rule] = (
+    _in_other_letters,  # Budget.Epochs=3
+    _kept,  # only=2x32, filter={gpus: 2}
+    _left_out,  # exclude=sqrt
+    _own_file,  # config=mine.yaml
+    _each_setting,  # resources_per_trial={cpu: 2, gpu: 1}
+    _by_whole_key,  # metric.goal=min; cost.gpu_hour=2.5 is also known as cost_gpu_hour
+    _in_a_section,  # wandb.project=mine
+    _by_name,  # model.lr=0.1, num_train_epochs=3
+    _named_mode,  # dry_run=true
+    _named_value,  # fsdp=true, deepspeed=ds.json
+    _unit_in_name,  # max_hours=3
+    _no_choice_of_group,  # network=mpl
+)
+"""What may be meant by a key that does not exist, the likeliest first; each with what people write."""
