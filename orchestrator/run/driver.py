@@ -33,7 +33,7 @@ from orchestrator.run.display import Display
 from orchestrator.run.finish import have_not_run, tables_written, write_slow_files
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
-from orchestrator.run.provenance import check_hardware, hardware_of, load_warning, origin
+from orchestrator.run.provenance import check_hardware, hardware_of, load_warning, origin, way_on
 from orchestrator.run.rounds import Rounds
 from orchestrator.run.session import Session
 from orchestrator.run.verify import table_digests
@@ -126,9 +126,8 @@ class SweepRun:
         changes = history.changes(self.fingerprint)
         if changes and history.has_answers and not request.settings.allow_changed:
             heading = f"{request.results_dir} holds results from another configuration or other code:"
-            way_on = "choose another results_dir, or continue here with allow_changed=true"
             result = "plan and tables then leave out the results of what has changed"
-            raise ConfigError([heading, *changes, f"{way_on}: {result}"])
+            raise ConfigError([heading, *changes, f"{way_on(request)}: {result}"])
         if changes and history.all_ends and not history.has_answers:
             self.console.print("earlier trials here had another configuration, and all failed: they are ignored")
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,15 @@ def check_hardware(request: Request, before: Hardware, now: Hardware) -> None:
     changes = changes_between({kind: before[kind] for kind in kinds}, {kind: now[kind] for kind in kinds})
     if changes and not request.settings.allow_changed:
         heading = f"{request.results_dir} holds results from other hardware:"
-        way_on = "choose another results_dir, or continue here with allow_changed=true: the tables keep devices apart"
-        raise ConfigError([heading, *changes, way_on])
+        raise ConfigError([heading, *changes, f"{way_on(request)}: the tables keep devices apart"])
+
+
+def way_on(request: Request) -> str:
+    """Return what to write if the results in the sweep's folder are others: a name that is free, or a permission."""
+    folder = request.results_dir
+    places = (folder.with_name(f"{folder.name}_{number}") for number in count(2))
+    free = next(place for place in places if not place.exists())
+    return f"set sweep.name={free.name}, or continue here with allow_changed=true"
 
 
 def load_warning(to_run: Sequence[TrialSpec]) -> str:

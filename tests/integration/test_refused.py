@@ -1,5 +1,7 @@
 """Test refused requests: nothing is started, written or changed."""
 
+import re
+
 import pandas as pd
 import pytest
 
@@ -23,8 +25,11 @@ def test_another_config_is_refused_with_its_differences(place):
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=3")
     assert status == 2 and "config.budget.epochs: 10 → 3" in err and "allow_changed=true" in err
     assert len(place.ran()) == 4
+    (name,) = re.findall(r"sweep\.name=\w+", err)
+    assert place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=3", name)[0] == 0
+    assert len(place.ran()) == 8
     status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=3", "allow_changed=true")
-    assert status == 0 and len(set(place.ran())) == 8
+    assert status == 0 and len(place.ran()) == 12
     assert len(pd.read_csv(place.results / "tables/trials.csv")) == 4
 
 

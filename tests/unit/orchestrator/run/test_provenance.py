@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.run import provenance
-from orchestrator.run.provenance import check_hardware, commit, hardware_of, load_warning, origin
+from orchestrator.run.provenance import check_hardware, commit, hardware_of, load_warning, origin, way_on
 from orchestrator.schedule.cluster import Node
 from sweeps.errors import ConfigError
 from tests.contract.trials import trial
@@ -51,6 +51,12 @@ class Asked:
 
     def __init__(self, allow_changed: bool = False) -> None:
         self.settings = SimpleNamespace(allow_changed=allow_changed)
+
+
+def test_a_changed_sweep_is_given_a_free_name(tmp_path: Path) -> None:
+    (tmp_path / "s_2").mkdir()
+    request: Any = SimpleNamespace(results_dir=tmp_path / "s")
+    assert "sweep.name=s_3," in way_on(request)
 
 
 def check(before: dict[str, str], now: dict[str, str], **asked: Any) -> None:
