@@ -22,7 +22,6 @@ from orchestrator.config.hydra_private import (
     error_line,
     initialised_at,
     parsed_overrides,
-    resolved,
     values_of_sweep,
 )
 from orchestrator.config.key_checks import is_named, place_errors, unread_keys
@@ -37,6 +36,7 @@ from orchestrator.config.search_path import (
     shipped_dirs,
 )
 from orchestrator.config.trust import check_hydra
+from orchestrator.config.yaml_private import resolved
 from orchestrator.store.secrets import Secrets
 from sweeps.axes import Axes, flat
 from sweeps.errors import ConfigError, UnknownChoice

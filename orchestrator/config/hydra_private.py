@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 import itertools
-import math
 import os
 import re
 from argparse import Namespace
@@ -14,12 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import hydra._internal.defaults_list as hydra_defaults
 import hydra._internal.hydra as hydra_app
-import omegaconf._utils
-import yaml
 from hydra import initialize_config_dir
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -38,12 +33,9 @@ from hydra.core.utils import run_job as run_hydra_job
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import HydraContext, RunMode, TaskFunction
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.base import Container
-from omegaconf.errors import OmegaConfBaseException
-from yaml.constructor import SafeConstructor
-from yaml.resolver import Resolver
+from omegaconf import DictConfig, OmegaConf
 
+from orchestrator.config.yaml_private import LoadingOnce, replaced
 from orchestrator.store.secrets import Secrets
 
 PLAIN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -134,14 +126,104 @@ class _CheckingLoader(ConfigLoaderImpl):
         )
 
 
+_HEADER_OF = ConfigSource._get_header_dict
+_CHOICES_FOR = hydra_defaults._create_interpolation_map
+
+
+def _choices_for(overrides: Any, defaults: list[InputDefault], *rest: Any) -> DictConfig:
+    """Return the choices that interpolations in a defaults list refer to; empty if it has none."""
+    # Hydra collects them for each file that it reads, which takes an eighth of the time of a composition.
+    if any(default.is_interpolation() for default in defaults):
+        return _CHOICES_FOR(overrides, defaults, *rest)
+    return OmegaConf.create()
+
+
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    before = vars(owner)[name]
-    setattr(owner, name, value)
+def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[None]:
+    """Context with Hydra initialised for a config folder, and for `own` before it, as with Hydra's `--config-dir`."""
+    # A program may use Hydra itself.
+    others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
     try:
-        yield
+        with (
+            replaced(hydra_app, "ConfigLoaderImpl", partial(_CheckingLoader, checks=checks)),
+            # Editors on Windows begin a file with a byte-order mark.
+            replaced(ConfigSource, "_get_header_dict", staticmethod(lambda text: _HEADER_OF(text.lstrip("\ufeff")))),
+            replaced(file_config_source, "OmegaConf", LoadingOnce),
+            replaced(importlib_resources_config_source, "OmegaConf", LoadingOnce),
+            replaced(hydra_defaults, "_create_interpolation_map", _choices_for),
+            initialize_config_dir(str(folder), version_base="1.3", job_name="orchestrator"),
+        ):
+            if own is not None:  # the primary config is looked up before any override is read
+                loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
+                places = loader.config_search_path
+                places.prepend(provider="command-line", path=f"file://{own}", anchor=SearchPathQuery(provider="schema"))
+                loader.repository.initialize_sources(places)
+            yield
     finally:
-        setattr(owner, name, before)
+        GlobalHydra.instance().hydra = others
+
+
+def parsed_overrides(overrides: Sequence[str]) -> list[Override]:
+    """Parse overrides in Hydra's grammar. Raises HydraException."""
+    hydra = GlobalHydra.instance()
+    loader = hydra.config_loader() if hydra.is_initialized() else None  # which `glob(…)` asks
+    return OverridesParser.create(loader).parse_overrides(list(overrides))
+
+
+def values_of_sweep(override: Override, most: int) -> list[Any]:
+    """Return the plain values of `range(…)`, `choice(…)`, …, but not many more than `most`. Raises HydraException."""
+    sweep = override.value()
+    # Hydra lists a range to shuffle it, and 'range(0,1e12)' exhausts memory.
+    if isinstance(sweep, RangeSweep) and sweep.shuffle:
+        one_too_many = next(itertools.islice(sweep.range(), most, None), None)
+        if one_too_many is not None:  # it may be 0
+            raise HydraException(f"more than {most:,} values")
+    values = list(map(Override._convert_value, itertools.islice(override.sweep_iterator(), most + 1)))
+    if any(isinstance(value, Sweep | Glob) for value in values):
+        raise HydraException("a value is a sweep itself")
+    return values
+
+
+def names_in(group: str, primary: str, search_path: list[str], *, groups: bool = False) -> list[str]:
+    """Return the names of the configs inside a group, or those of the `groups` there."""
+    kind = ObjectType.GROUP if groups else ObjectType.CONFIG
+    return GlobalHydra.instance().config_loader().get_group_options(group, kind, primary, search_path)
+
+
+def overrides_of_this_job() -> list[str]:
+    """Return the overrides of the sweep that Hydra is running now: the config's, and the search path."""
+    now = HydraConfig.get().overrides
+    return [*now.task, *(override for override in now.hydra if "hydra.searchpath=" in override)]
+
+
+def apply_override(override: str, config: DictConfig) -> None:
+    """Set one key in a composed config, as composing with the override does. Raises HydraException."""
+    single = parsed_overrides([override])
+    loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
+    loader.validate_sweep_overrides_legal(single, RunMode.RUN, from_shell=False)
+    ConfigLoaderImpl._apply_overrides_to_config(single, config)
+
+
+flags_parser = get_args_parser  # returns the parser of Hydra's own flags
+
+
+def flag_names() -> list[str]:
+    """Return all of Hydra's flags: `--cfg`, `-c`, …"""
+    return [flag for action in get_args_parser()._actions for flag in action.option_strings]
+
+
+def show(config_name: str, overrides: Sequence[str], flags: Namespace) -> None:
+    """Print what one of Hydra's flags asks for: `--help`, `--hydra-help`, `--cfg`, `--info`, `--shell-completion`."""
+    app, given = _app(), list(overrides)
+    if flags.help or flags.hydra_help:
+        answer = app.app_help if flags.help else app.hydra_help
+        answer(config_name, get_args_parser(), Namespace(**{**vars(flags), "overrides": given}))
+    elif flags.cfg:
+        app.show_cfg(config_name, given, flags.cfg, flags.package, flags.resolve)
+    elif flags.shell_completion:
+        app.shell_completion(config_name, given)
+    else:
+        app.show_info(flags.info, config_name, given)
 
 
 @contextmanager
@@ -155,16 +237,8 @@ def saved_without_secrets() -> Iterator[None]:
         plain = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
         save(OmegaConf.create(Secrets.of(plain, plain, os.environ).value(plain)), f)
 
-    with _replaced(OmegaConf, "save", staticmethod(save_clean)):
+    with replaced(OmegaConf, "save", staticmethod(save_clean)):
         yield
-
-
-def apply_override(override: str, config: DictConfig) -> None:
-    """Set one key in a composed config, as composing with the override does. Raises HydraException."""
-    single = parsed_overrides([override])
-    loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
-    loader.validate_sweep_overrides_legal(single, RunMode.RUN, from_shell=False)
-    ConfigLoaderImpl._apply_overrides_to_config(single, config)
 
 
 @saved_without_secrets()
@@ -192,194 +266,10 @@ def run_jobs(config_name: str, overrides: Sequence[str], task: TaskFunction) -> 
     _app().multirun(config_name, task, [*overrides, "hydra.mode=MULTIRUN"])
 
 
-def show(config_name: str, overrides: Sequence[str], flags: Namespace) -> None:
-    """Print what one of Hydra's flags asks for: `--help`, `--hydra-help`, `--cfg`, `--info`, `--shell-completion`."""
-    app, given = _app(), list(overrides)
-    if flags.help or flags.hydra_help:
-        answer = app.app_help if flags.help else app.hydra_help
-        answer(config_name, get_args_parser(), Namespace(**{**vars(flags), "overrides": given}))
-    elif flags.cfg:
-        app.show_cfg(config_name, given, flags.cfg, flags.package, flags.resolve)
-    elif flags.shell_completion:
-        app.shell_completion(config_name, given)
-    else:
-        app.show_info(flags.info, config_name, given)
-
-
-_MOST_INTERPOLATIONS = 1000  # the most of a config; 40 lines can stand for a thousand million
-
-
-def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a composed config as plain values. Raises OmegaConfBaseException, also for too many interpolations."""
-    resolve, count = Container._resolve_interpolation_from_parse_tree, itertools.count(1)
-
-    def counted(*given: Any, **options: Any) -> Any:
-        if next(count) > _MOST_INTERPOLATIONS:
-            raise OmegaConfBaseException(f"more than {_MOST_INTERPOLATIONS:,} interpolations")
-        return resolve(*given, **options)
-
-    # OmegaConf resolves what an interpolation names each time anew.
-    with _replaced(Container, "_resolve_interpolation_from_parse_tree", counted):
-        return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-
-
-flags_parser = get_args_parser  # returns the parser of Hydra's own flags
-
-
 def _app() -> hydra_app.Hydra:
     app = GlobalHydra.instance().hydra
     assert app is not None
     return app
-
-
-_HEADER_OF = ConfigSource._get_header_dict
-
-
-_loaded: dict[str, DictConfig | ListConfig] = {}  # configs by the text of their files
-
-
-def _load_once(file_: str | Path | IO[Any]) -> DictConfig | ListConfig:
-    """Return the config in an open file, parsed only the first time; raises what `OmegaConf.load` raises."""
-    file = cast(IO[Any], file_)  # Hydra's readers have opened it
-    text = file.read()
-    if text not in _loaded:
-        file.seek(0)
-        try:
-            # A composition reads a dozen files: with the pure parser, that is a quarter of its time.
-            with _replaced(omegaconf._utils, "get_yaml_loader", _yaml_loader):
-                _loaded[text] = OmegaConf.load(file)
-        except AssertionError:  # a text that YAML reads as a number, when OmegaConf parses it once more: '1'
-            raise yaml.YAMLError(f"{file.name} has a single value, not a section") from None
-    # Hydra changes what it has loaded. A copy takes less than half of the time of parsing.
-    return copy.deepcopy(_loaded[text])
-
-
-class _LoadingOnce(OmegaConf):
-    """OmegaConf as Hydra's readers of config files see it; a user's code has its own."""
-
-    load = staticmethod(_load_once)
-
-
-def _choices_for(overrides: Any, defaults: list[InputDefault], *rest: Any) -> DictConfig:
-    """Return the choices that interpolations in a defaults list refer to; empty if it has none."""
-    # Hydra collects them for each file that it reads, which takes an eighth of the time of a composition.
-    if any(default.is_interpolation() for default in defaults):
-        return _CHOICES_FOR(overrides, defaults, *rest)
-    return OmegaConf.create()
-
-
-_CHOICES_FOR = hydra_defaults._create_interpolation_map
-
-
-def flag_names() -> list[str]:
-    """Return all of Hydra's flags: `--cfg`, `-c`, …"""
-    return [flag for action in get_args_parser()._actions for flag in action.option_strings]
-
-
-def parsed_overrides(overrides: Sequence[str]) -> list[Override]:
-    """Parse overrides in Hydra's grammar. Raises HydraException."""
-    hydra = GlobalHydra.instance()
-    loader = hydra.config_loader() if hydra.is_initialized() else None  # which `glob(…)` asks
-    return OverridesParser.create(loader).parse_overrides(list(overrides))
-
-
-def values_of_sweep(override: Override, most: int) -> list[Any]:
-    """Return the plain values of `range(…)`, `choice(…)`, …, but not many more than `most`. Raises HydraException."""
-    sweep = override.value()
-    # Hydra lists a range to shuffle it, and 'range(0,1e12)' exhausts memory.
-    if isinstance(sweep, RangeSweep) and sweep.shuffle:
-        one_too_many = next(itertools.islice(sweep.range(), most, None), None)
-        if one_too_many is not None:  # it may be 0
-            raise HydraException(f"more than {most:,} values")
-    values = list(map(Override._convert_value, itertools.islice(override.sweep_iterator(), most + 1)))
-    if any(isinstance(value, Sweep | Glob) for value in values):
-        raise HydraException("a value is a sweep itself")
-    return values
-
-
-@contextmanager
-def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[None]:
-    """Context with Hydra initialised for a config folder, and for `own` before it, as with Hydra's `--config-dir`."""
-    # A program may use Hydra itself.
-    others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
-    try:
-        with (
-            _replaced(hydra_app, "ConfigLoaderImpl", partial(_CheckingLoader, checks=checks)),
-            # Editors on Windows begin a file with a byte-order mark.
-            _replaced(ConfigSource, "_get_header_dict", staticmethod(lambda text: _HEADER_OF(text.lstrip("\ufeff")))),
-            _replaced(file_config_source, "OmegaConf", _LoadingOnce),
-            _replaced(importlib_resources_config_source, "OmegaConf", _LoadingOnce),
-            _replaced(hydra_defaults, "_create_interpolation_map", _choices_for),
-            initialize_config_dir(str(folder), version_base="1.3", job_name="orchestrator"),
-        ):
-            if own is not None:  # the primary config is looked up before any override is read
-                loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
-                places = loader.config_search_path
-                places.prepend(provider="command-line", path=f"file://{own}", anchor=SearchPathQuery(provider="schema"))
-                loader.repository.initialize_sources(places)
-            yield
-    finally:
-        GlobalHydra.instance().hydra = others
-
-
-def names_in(group: str, primary: str, search_path: list[str], *, groups: bool = False) -> list[str]:
-    """Return the names of the configs inside a group, or those of the `groups` there."""
-    kind = ObjectType.GROUP if groups else ObjectType.CONFIG
-    return GlobalHydra.instance().config_loader().get_group_options(group, kind, primary, search_path)
-
-
-def overrides_of_this_job() -> list[str]:
-    """Return the overrides of the sweep that Hydra is running now: the config's, and the search path."""
-    now = HydraConfig.get().overrides
-    return [*now.task, *(override for override in now.hydra if "hydra.searchpath=" in override)]
-
-
-_pure_yaml_loader = omegaconf._utils.get_yaml_loader
-
-
-@functools.cache
-def _yaml_loader() -> type:
-    """Return OmegaConf's YAML loader with libyaml's parser, which is several times faster; the pure one without it."""
-
-    class Plain(_pure_yaml_loader()):  # type: ignore[misc]
-        """Reads values that JSON has, too."""
-
-        def construct_document(self, node: yaml.Node) -> Any:
-            # OmegaConf copies what an alias names: nine lines can stand for a thousand million values.
-            if _size(node, {}) > _MOST_VALUES:
-                raise yaml.YAMLError(f"more than {_MOST_VALUES:,} values, with those that aliases repeat")
-            try:
-                return super().construct_document(node)
-            except (AttributeError, KeyError, TypeError) as error:
-                raise yaml.YAMLError(f"a tag such as !!bool does not fit its value: {error}") from error
-
-    Plain.add_constructor("tag:yaml.org,2002:binary", SafeConstructor.construct_undefined)
-    if not yaml.__with_libyaml__:
-        return Plain
-    from yaml.cyaml import CParser  # type: ignore[attr-defined]
-
-    class Loader(CParser, Plain):
-        """Parses with libyaml, then resolves and constructs as OmegaConf does: floats, duplicate keys."""
-
-        def __init__(self, stream: Any) -> None:
-            CParser.__init__(self, stream)
-            SafeConstructor.__init__(self)
-            Resolver.__init__(self)
-
-    return Loader
-
-
-_MOST_VALUES = 100_000  # the most values of a config file
-
-
-def _size(node: yaml.Node, sizes: dict[int, float]) -> float:
-    """Return the number of values in a node, with all repetitions by aliases; infinite if it contains itself."""
-    if id(node) not in sizes:
-        sizes[id(node)] = math.inf  # for an alias within the node
-        pairs = node.value if isinstance(node, yaml.MappingNode) else []
-        items = node.value if isinstance(node, yaml.SequenceNode) else []
-        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in (*items, *itertools.chain(*pairs)))
-    return sizes[id(node)]
 
 
 _LONGEST_TOLD = 1000  # what Hydra says is cut here: it may repeat a whole config

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.config.compose import WRONG, parsed_axes
 from orchestrator.config.habits import BLANK, Replacement, Surroundings, Typed
-from orchestrator.config.hydra_private import apply_override, error_line, resolved
+from orchestrator.config.hydra_private import apply_override, error_line
 from orchestrator.config.key_checks import (
     axis_value_errors,
     group_errors,
@@ -46,6 +46,7 @@ from orchestrator.config.suggestions import (
     no_choice,
     own_file,
 )
+from orchestrator.config.yaml_private import resolved
 from sweeps.axes import flat
 from sweeps.errors import ConfigError, close_to, nearest
 from sweeps.rerun import form_errors

@@ -21,7 +21,7 @@ from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigSource
 from omegaconf import OmegaConf
 
-from orchestrator.config import hydra_private
+from orchestrator.config import hydra_private, yaml_private
 from orchestrator.config.compose import CHECKS, initialised
 from orchestrator.config.search_path import config_dir
 
@@ -85,7 +85,7 @@ REFUSED_YAML = ["a: 1\na: 2", "a: [1", "a: !!python/object/apply:os.system [id]"
 
 @pytest.mark.parametrize("text", [*ODD_YAML, *(path.read_text() for path in sorted(config_dir().rglob("*.yaml")))])
 def test_fast_yaml_loader_reads_the_same(text):
-    fast, pure = hydra_private._yaml_loader(), omegaconf._utils.get_yaml_loader()
+    fast, pure = yaml_private._yaml_loader(), omegaconf._utils.get_yaml_loader()
     assert yaml.load(text, Loader=fast) == yaml.load(text, Loader=pure)  # noqa: S506
     assert fast is not pure or not yaml.__with_libyaml__
 
@@ -93,13 +93,13 @@ def test_fast_yaml_loader_reads_the_same(text):
 @pytest.mark.parametrize("text", REFUSED_YAML)
 def test_fast_yaml_loader_refuses_the_same(text):
     with pytest.raises(yaml.YAMLError):
-        yaml.load(text, Loader=hydra_private._yaml_loader())  # noqa: S506
+        yaml.load(text, Loader=yaml_private._yaml_loader())  # noqa: S506
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000 + "x", "{a: " * 100_000])
 def test_libyaml_refuses_deep_nesting(text):
     with pytest.raises(yaml.YAMLError, match="nesting"):
-        yaml.load(text, Loader=hydra_private._yaml_loader())  # noqa: S506
+        yaml.load(text, Loader=yaml_private._yaml_loader())  # noqa: S506
 
 
 def patched():
@@ -148,7 +148,7 @@ def test_values_without_meaning_are_an_error_in_yaml(
     text: str, has_libyaml: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(yaml, "__with_libyaml__", has_libyaml)
-    loader: Any = hydra_private._yaml_loader.__wrapped__()
+    loader: Any = yaml_private._yaml_loader.__wrapped__()
     with pytest.raises(yaml.YAMLError):
         yaml.load(f"a: {text}", Loader=loader)  # noqa: S506
 

@@ -14,7 +14,7 @@ from orchestrator.cli.app import main, without_dashes
 from orchestrator.config import habits
 from orchestrator.config.compose import initialised, parsed_axes
 from orchestrator.config.habits import Habits, Typed, copyable, given_in
-from orchestrator.config.hydra_private import apply_override, error_line, resolved
+from orchestrator.config.hydra_private import apply_override, error_line
 from orchestrator.config.key_checks import axis_value_errors, structure_errors, unread_keys, value_errors
 from orchestrator.config.overrides import key_of, rewritten
 from orchestrator.config.schema import SCHEMA
@@ -26,6 +26,7 @@ from orchestrator.config.suggestions import (
     instead_of_word,
     no_choice,
 )
+from orchestrator.config.yaml_private import resolved
 from orchestrator.store import files
 
 TABLES = files.load(Path(habits.__file__).with_suffix(".yaml").read_text())
