@@ -47,14 +47,14 @@ class MetricsFile:
                 yield json.dumps(_filled_cells(row))
             self._rows_read = max(self._rows_read, len(rows))
 
-    def rows(self, metrics: OutputReader) -> Iterator[dict[str, Any]]:
+    def rows(self, reader: OutputReader) -> Iterator[dict[str, Any]]:
         """Yield the rows of a file that is read as a whole. Raises ValueError if it is missing or malformed."""
         if not self._path.is_file():
             raise ValueError(f"trainable.metrics_file: the command wrote no {self._path}")
         content = json.loads(self._path.read_text(encoding="utf-8")) if self._path.suffix == ".json" else []
         for row in content if isinstance(content, list) else [content]:
             if isinstance(row, dict):
-                yield from metrics.row(row)
+                yield from reader.row(row)
 
 
 MOST_FILES = 1000  # files of a working folder that are looked at

@@ -119,7 +119,7 @@ class NodeGroup:
         others = {node: end for node, end in sorted(self._ends.items()) if end is not None}
         ends = [own, *others.values()]
         return NodeEnd(
-            metrics=next((end.metrics for end in ends if not end.metrics.found_nothing), own.metrics),
+            metrics=next((end.metrics for end in ends if not end.metrics.output.found_nothing), own.metrics),
             cores=sorted((cores for end in ends for cores in end.cores), reverse=True),
             remarks=[*own.remarks, *(f"node {node}: {text}" for node, end in others.items() for text in end.remarks)],
         )

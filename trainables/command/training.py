@@ -10,19 +10,22 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sweeps.metric import Target, is_higher_better
 from sweeps.trial import BUDGET_UNITS
 from trainables.command import process
-from trainables.command.adapter import FOLDER, THREADED, Adapter
+from trainables.command.adapter import FOLDER, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
+from trainables.command.counted import THREADED, CountedTraining
 from trainables.command.failure import FailureCause
 from trainables.command.invocation import WORK, command_of, file_of, values_of
 from trainables.command.log_files import MetricsFile, logs_in, rows_of
 from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.nodes import NodeEnd, NodeGroup
+from trainables.command.output import OutputReader
 from trainables.command.placeholders import LENGTHS, fill
 from trainables.command.process import CommandListener
 from trainables.command.process_tree import CpuTimes
@@ -70,8 +73,14 @@ class _Run(CommandListener):
         self._knows_gpus = context.layout.devices <= 1 or may_receive(settings, ANY_OF_GPUS)
         self._batch = context.batch.global_batch_size if self._knows_gpus else None
         self._command = command_of(settings, values, context, trial_dir)
+        self._reader = OutputReader(settings, values["epochs"])
         self._metrics = CommandMetrics(
-            settings, self._batch, values["epochs"], target=Target.of(config), processes=context.layout.devices
+            output=self._reader.output,
+            settings=settings,
+            global_batch_size=self._batch,
+            budget_epochs=values["epochs"],
+            target=Target.of(config),
+            processes=context.layout.devices,
         )
         path = self._command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None
         self._file = MetricsFile(path) if path else None
@@ -86,21 +95,21 @@ class _Run(CommandListener):
             self._read_adapter(now=True)
             if self._adapter.has_reported(line):
                 return
-        for row in self._metrics.line(line):
+        for row in self._reader.line(line):
             self._nodes.report(row)
 
     def on_open_line(self, text: str) -> None:
         """Read a line that has no end yet."""
-        self._metrics.open_line(text)
+        self._reader.open_line(text)
 
     def on_look(self) -> bool:
         """Read what the hook and other nodes report; return whether this node has reported since the last call."""
         self._read_adapter()
         self._nodes.read()
         self._nodes.report_others()
-        has_reported = self._metrics.reports > self._reports
+        has_reported = self._reader.output.reports > self._reports
         if has_reported:
-            self._reports = self._metrics.reports
+            self._reports = self._reader.output.reports
             self._context.observe("reported")
         return has_reported
 
@@ -128,9 +137,9 @@ class _Run(CommandListener):
         counts = self._adapter.look(now=now)
         self._nodes.send_counts(counts)
         # A process that took no step has nothing to report.
-        self._metrics.reports += bool(counts) and self._adapter.has_steps
+        self._reader.output.reports += bool(counts) and self._adapter.has_steps
         for values in self._adapter.rows():
-            for row in self._metrics.row(values):
+            for row in self._reader.row(values):
                 self._nodes.report(row)
 
     def to_its_end(self) -> NodeEnd:
@@ -142,10 +151,10 @@ class _Run(CommandListener):
         whole: list[dict[str, Any]] = []
         unreadable: ValueError | None = None
         try:
-            whole = list(self._file.rows(self._metrics)) if self._file else []
+            whole = list(self._file.rows(self._reader)) if self._file else []
         except ValueError as error:  # a command that fails or stops need not have written its file
             unreadable = error
-        for row in [*whole, *self._metrics.last_row()]:
+        for row in [*whole, *self._reader.last_row()]:
             self._nodes.report(row)
         remarks = list(command_exit.remarks)
         self._has_stopped = command_exit.status is None
@@ -162,36 +171,40 @@ class _Run(CommandListener):
 
     def summarize(self, end: NodeEnd) -> None:
         """Summarize the trial once it has ended on all nodes. Raises UntrainedError."""
-        context, adapter, nodes = self._context, self._adapter, self._nodes
+        context, nodes = self._context, self._nodes
         nodes.wait_for_ends(has_stopped=self._has_stopped)
         nodes.report_others(ended=True)
         whole = nodes.whole(end)
-        metrics = whole.metrics
+        training = self._adapter.training()
+        counted = training.figures(self._batch)
+        metrics = replace(
+            whole.metrics,
+            samples_per_step=training.samples_per_step(self._batch),
+            samples=counted.get("samples"),
+            is_timed_elsewhere="step_s" in counted,
+        )
         # What the command itself reports comes first.
-        figures = self._work(metrics) | self._figures(metrics)
+        figures = self._work(metrics, training) | self._figures(metrics, counted)
         if self._settings.cwd == "trial":
             figures = self._of_logs(figures) | figures
-        workers, why = self._workers(whole.cores)
+        workers, why = self._workers(training, whole.cores)
         context.summarize(figures | ({"workers": workers} if workers is not None else {}))
         for remark in whole.remarks:
             context.remark(remark)
         if self._has_stopped:
             return
-        if adapter.took_no_step(found_nothing=metrics.found_nothing):
+        if training.took_no_step(found_nothing=metrics.output.found_nothing):
             raise UntrainedError("the command took no optimizer step")
         knows_gpus = self._knows_gpus or workers is not None
-        of_hook = adapter.remarks(context.batch.global_batch_size, context.lr.value)
+        of_hook = training.remarks(context.batch.global_batch_size, context.lr.value)
         for remark in [*filter(None, [why]), *_remarks(metrics, figures, context, knows_gpus=knows_gpus), *of_hook]:
             context.remark(remark)
 
-    def _figures(self, metrics: CommandMetrics) -> dict[str, Any]:
+    def _figures(self, metrics: CommandMetrics, counted: dict[str, Any]) -> dict[str, Any]:
         """Return the trial's figures: those of the output, and those that the hook has counted."""
-        counted = self._adapter.figures(self._batch)
-        metrics.samples_per_step, metrics.samples = self._adapter.samples_per_step(self._batch), counted.get("samples")
-        metrics.is_timed_elsewhere = "step_s" in counted
         reported = metrics.figures()
         if counted.get("rate_source") == "assumed":
-            counted |= _declared(counted, metrics)
+            counted = counted | _declared(counted, metrics)
         if self._settings.is_preset and "step_s" in counted:
             figures = reported | counted
         else:
@@ -207,9 +220,9 @@ class _Run(CommandListener):
             return {}
         from_logs: dict[str, float] = {}
         for log in logs_in(folder):
-            metrics = CommandMetrics(self._settings)
-            rows = [row for values in rows_of(log) for row in metrics.row(values)]
-            of_log = metrics.figures()
+            reader = OutputReader(self._settings)
+            rows = [row for values in rows_of(log) for row in reader.row(values)]
+            of_log = CommandMetrics(output=reader.output, settings=self._settings).figures()
             figures_of_log = {name: of_log[name] for name in lacking if name in of_log}
             if not figures_of_log:
                 continue
@@ -219,25 +232,24 @@ class _Run(CommandListener):
                 context.report(row)
         return from_logs
 
-    def _work(self, metrics: CommandMetrics) -> dict[str, Any]:
+    def _work(self, metrics: CommandMetrics, training: CountedTraining) -> dict[str, Any]:
         """Return the epochs that the command trained, their source, and whether it chooses its length itself."""
         work = metrics.work()
-        counted = self._adapter.epochs
-        if counted is not None and "epochs" not in work:
-            work = {"epochs": counted, "work_source": "counted"}
+        if training.epochs is not None and "epochs" not in work:
+            work = {"epochs": training.epochs, "work_source": "counted"}
         # A command that chooses its length is only compared with the other cells.
         lengths = (*BUDGET_UNITS, *(f"budget.{unit}" for unit in BUDGET_UNITS))
         receives_length = may_receive(self._settings, lengths)
         return work if receives_length else work | {"own_length": True}
 
-    def _workers(self, cores: Sequence[float]) -> tuple[float | None, str]:
+    def _workers(self, training: CountedTraining, cores: Sequence[float]) -> tuple[float | None, str]:
         """Return how many processes or GPUs trained, and why if too few; None if unknown, or if one is enough."""
         context = self._context
         gpus = context.layout.devices
         if gpus <= 1:
             return None, ""
         threads = context.threads * context.world_size
-        counted, why = self._adapter.workers(gpus, threads, replicas=context.batch.data_parallel_size)
+        counted, why = training.workers(gpus, threads, replicas=context.batch.data_parallel_size)
         if counted is not None or context.device != "cpu" or not cores:
             return counted, why
         # Without the hook's counts, the processes that use the CPU count, or more than their share of cores.
@@ -251,7 +263,7 @@ def _declared(counted: Mapping[str, Any], metrics: CommandMetrics) -> dict[str, 
 
     They change the rate of the steps that the hook has counted.
     """
-    epochs, samples_per_epoch = metrics.work().get("epochs"), metrics.samples_per_epoch
+    epochs, samples_per_epoch = metrics.work().get("epochs"), metrics.settings.samples_per_epoch
     if not (epochs and samples_per_epoch):
         return {}
     samples = samples_per_epoch * epochs
@@ -274,21 +286,23 @@ def _remarks(
 ) -> Iterator[str]:
     """Yield what was not found in the output: a wrong pattern matches nothing, like a command that prints nothing."""
     yield from (f"no line of the output matches trainable.metrics.{column}" for column in metrics.unread())
-    yield from (f"trainable.metrics.{column}: a number was not read: {why}" for column, why in metrics.unclear.items())
+    yield from (
+        f"trainable.metrics.{column}: a number was not read: {why}" for column, why in metrics.output.unclear.items()
+    )
     deciding = [name for name in {*figures, *context.metrics} - {"loss"} if is_higher_better(name) is not None]
-    if metrics.likely.declaration and not deciding:
-        yield f"no metric decides; what the output has is read by {metrics.likely.declaration}"
+    if metrics.output.likely.declaration and not deciding:
+        yield f"no metric decides; what the output has is read by {metrics.output.likely.declaration}"
     # What is printed instead of a number, as `null`, may stand for nan.
-    if metrics.unread_epoch is not None:
-        yield f"no metric of epoch {metrics.unread_epoch:g} was read"
+    if metrics.output.unread_epoch is not None:
+        yield f"no metric of epoch {metrics.output.unread_epoch:g} was read"
     yield from (f"the last epochs have no {column}" for column in ended_early(context.rows))
     has_speed = bool(set(SPEEDS) & set(figures))
-    if metrics.found_nothing and not has_speed:
+    if metrics.output.found_nothing and not has_speed:
         yield f"no figure was found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics"
     if metrics.between_lines:
         yield "no line reports a time: epoch_s is the time between epochs' lines, including evaluation"
-    yield from metrics.steps.remarks()
-    if not has_speed and not metrics.found_nothing:
+    yield from metrics.output.steps.remarks()
+    if not has_speed and not metrics.output.found_nothing:
         yield "nothing reports how long an epoch takes: see trainable.metrics.epoch_s, trainable.epoch_pattern"
     if "epoch_s" in figures and "samples_per_s" not in figures:
         yield "without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up"

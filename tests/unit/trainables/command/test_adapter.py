@@ -73,7 +73,7 @@ def test_counts_are_the_same_on_both_sides() -> None:
 def test_workers_are_the_processes_that_train_together(
     processes: list[Counts], replicas: int, workers: int | None, tmp_path: Path
 ) -> None:
-    count, why = adapter_of(tmp_path, *processes).workers(2, cores=2, replicas=replicas)
+    count, why = adapter_of(tmp_path, *processes).training().workers(2, cores=2, replicas=replicas)
     assert count == workers and bool(why) is (workers == 1)
 
 
@@ -97,7 +97,7 @@ def test_workers_are_the_processes_that_train_together(
 def test_figures_are_those_of_distinct_samples(
     processes: list[Counts], global_batch_size: int | None, figures: dict[str, Any], tmp_path: Path
 ) -> None:
-    counted = adapter_of(tmp_path, *processes).figures(global_batch_size)
+    counted = adapter_of(tmp_path, *processes).training().figures(global_batch_size)
     assert {name: counted.get(name, ABSENT) for name in figures} == {
         name: value if isinstance(value, str) else pytest.approx(value) for name, value in figures.items()
     }
@@ -121,7 +121,7 @@ def test_figures_are_those_of_distinct_samples(
 def test_work_that_differs_from_the_trial_is_remarked(
     process: dict[str, Any], lr: float, parts: list[str], tmp_path: Path
 ) -> None:
-    remarks = list(adapter_of(tmp_path, counts(0, 1, **process)).remarks(8, lr))
+    remarks = list(adapter_of(tmp_path, counts(0, 1, **process)).training().remarks(8, lr))
     assert len(remarks) == bool(parts) and all(part in remark for remark in remarks for part in parts)
 
 
@@ -130,7 +130,7 @@ def test_a_checkpoint_of_all_trials_is_remarked(is_kept: bool, tmp_path: Path) -
     checkpoint = tmp_path / "best.pt"
     if is_kept:
         checkpoint.touch()
-    remarks = list(adapter_of(tmp_path, counts(0, 1, saved=str(checkpoint))).remarks(8, 0.1))
+    remarks = list(adapter_of(tmp_path, counts(0, 1, saved=str(checkpoint))).training().remarks(8, 0.1))
     assert [str(checkpoint) in remark for remark in remarks] == [True] * is_kept
 
 
@@ -143,7 +143,7 @@ def test_a_python_without_the_hook_is_noticed(tmp_path: Path) -> None:
 
 def test_rates_are_those_of_the_start_the_middle_and_the_end(tmp_path: Path) -> None:
     rates = [[step, step / 100, 1.0] for step in range(4, 101, 4)]
-    assert adapter_of(tmp_path, counts(0, 1, rates=rates)).rates == [[0.04, 1.0], [0.48, 1.0], [0.88, 1.0]]
+    assert adapter_of(tmp_path, counts(0, 1, rates=rates)).training().rates == [[0.04, 1.0], [0.48, 1.0], [0.88, 1.0]]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_training_without_steps_is_noticed(
         (adapter.folder / f"{pid}.json").write_text(process.to_json())
     adapter.look(now=True)
     assert adapter.has_steps is any(process.whole.steps for process in processes)
-    assert adapter.took_no_step(found_nothing=found_nothing) is untrained
+    assert adapter.training().took_no_step(found_nothing=found_nothing) is untrained
 
 
 def test_ranks_stop_at_the_same_later_step(tmp_path: Path) -> None:

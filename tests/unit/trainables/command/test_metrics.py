@@ -6,18 +6,19 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from sweeps.metric import Target
+from tests.unit.trainables.command.outputs import reading
 from trainables.command.check import errors
 from trainables.command.hook.sweep_files import ENDED_S
-from trainables.command.metrics import CommandMetrics
+from trainables.command.output import OutputReader
 from trainables.command.settings import CommandSettings
 from trainables.command.training import ended_early
 from trainables.context import DivergedError
 
 
-def read(lines, metrics, target=None, **settings):
-    reader = CommandMetrics(CommandSettings(argv="x", metrics=metrics, **settings), target=target)
+def read(lines, columns, target=None, **settings):
+    reader, metrics = reading(CommandSettings(argv="x", metrics=columns, **settings), target=target)
     rows = [row for line in lines for row in reader.line(line)]
-    return rows + reader.last_row(), reader.figures()
+    return rows + reader.last_row(), metrics.figures()
 
 
 def top1(pattern):
@@ -182,11 +183,12 @@ def test_the_last_value_of_a_metric_may_be_no_number(name):
 @pytest.mark.parametrize("line", ["epoch {epoch} loss {loss}", "epoch {epoch} - loss: {loss} - acc: 0.1"])
 def test_a_word_instead_of_the_last_losses_is_noticed(line, word):
     settings = CommandSettings(argv="x", metrics={"loss": "loss:? ([0-9.]+)", "val_accuracy": "acc: ([0-9.]+)"})
-    reader, rows = CommandMetrics(settings), []
+    reader = OutputReader(settings)
+    rows = []
     for epoch in range(1, 7):
         rows += reader.line(line.format(epoch=epoch, loss=1 / epoch if epoch < 4 else word))
     rows += reader.last_row()
-    assert reader.unread_epoch == 6 or reader.unclear or ended_early(rows) == ["loss"]
+    assert reader.output.unread_epoch == 6 or reader.output.unclear or ended_early(rows) == ["loss"]
 
 
 def test_metrics_of_some_epochs_end_with_the_training():
@@ -221,20 +223,20 @@ def test_without_times_the_interval_between_epoch_lines_counts(ending, epoch_s, 
     metrics = {"loss": r"loss (\S+)", "epoch_s": r"took (\S+) s"}
     settings = CommandSettings(argv="x", metrics=metrics, epoch_pattern=r"epoch (\d+)", samples_per_epoch=100)
     ticks = iter((10.0, 12.0, 14.0))
-    reader = CommandMetrics(settings, clock=lambda: next(ticks))
+    reader, metrics = reading(settings, clock=lambda: next(ticks))
     for epoch in (1, 2, 3):
         reader.line(f"epoch {epoch} loss 0.5{ending}")
-    figures = reader.figures()
-    assert reader.between_lines is between_lines
+    figures = metrics.figures()
+    assert metrics.between_lines is between_lines
     assert (figures["epoch_s"], figures["samples_per_s"], figures["samples"]) == (epoch_s, 100 / epoch_s, 300)
 
 
 def test_epochs_without_marked_steps_are_timed_by_their_own_clock():
-    reader = CommandMetrics(CommandSettings(argv="x", metrics={"val_loss": None}), epochs=4, clock=lambda: 0.0)
+    reader, metrics = reading(CommandSettings(argv="x", metrics={"val_loss": None}), epochs=4, clock=lambda: 0.0)
     rows = [reader.row({"epoch": epoch, "val_loss": 0.5, ENDED_S: 10.0 + 2 * epoch}) for epoch in (1, 2, 3, 4)]
-    figures = reader.figures()
-    assert rows[3] == [{"epoch": 4, "val_loss": 0.5}] and reader.between_lines
-    assert (figures["epoch_s"], figures["train_s"], reader.work()["epochs"]) == (2.0, 8.0, 4)
+    figures = metrics.figures()
+    assert rows[3] == [{"epoch": 4, "val_loss": 0.5}] and metrics.between_lines
+    assert (figures["epoch_s"], figures["train_s"], metrics.work()["epochs"]) == (2.0, 8.0, 4)
 
 
 STEP = {"step_s": r"took ([0-9.]+) s"}
@@ -243,10 +245,10 @@ STEP = {"step_s": r"took ([0-9.]+) s"}
 def read_step_times(timed, **settings):
     """Read lines given as (second, line)."""
     now = [0.0]
-    reader = CommandMetrics(CommandSettings(argv="x", metrics=STEP, **settings), 64, clock=lambda: now[0])
+    reader, metrics = reading(CommandSettings(argv="x", metrics=STEP, **settings), 64, clock=lambda: now[0])
     for now[0], line in timed:
         reader.line(line)
-    return reader
+    return metrics
 
 
 def every_tenth(first=0, count=31, step_s=0.1, start_s=5.0):
@@ -258,10 +260,10 @@ def every_tenth(first=0, count=31, step_s=0.1, start_s=5.0):
 
 
 def test_numbered_steps_count_between_lines():
-    reader = read_step_times(every_tenth(), step_pattern=r"iter (\d+):")
-    figures = reader.figures()
+    metrics = read_step_times(every_tenth(), step_pattern=r"iter (\d+):")
+    figures = metrics.figures()
     assert (figures["window_steps"], figures["window_s"]) == (300, pytest.approx(30.0))
-    assert figures["samples_per_s"] == pytest.approx(640) and list(reader.steps.remarks()) == []
+    assert figures["samples_per_s"] == pytest.approx(640) and list(metrics.output.steps.remarks()) == []
 
 
 def test_step_numbers_may_restart_with_an_epoch():
@@ -272,17 +274,17 @@ def test_step_numbers_may_restart_with_an_epoch():
 
 @pytest.mark.parametrize("key", ["step", "steps"])
 def test_json_rows_have_step_numbers(key):
-    reader = CommandMetrics(CommandSettings(argv="x", metrics={"step_s": None}), 64)
+    reader, metrics = reading(CommandSettings(argv="x", metrics={"step_s": None}), 64)
     for number in (50, 100, 200):
         reader.line(f'{{"epoch": 1, "{key}": {number}, "step_s": 0.25}}')
-    assert (reader.figures()["window_steps"], reader.figures()["window_s"]) == (150, 37.5)
+    assert (metrics.figures()["window_steps"], metrics.figures()["window_s"]) == (150, 37.5)
 
 
 def test_without_step_numbers_a_line_is_one_step():
-    reader = read_step_times([(second, line.partition(": ")[2]) for second, line in every_tenth()])
-    figures = reader.figures()
+    metrics = read_step_times([(second, line.partition(": ")[2]) for second, line in every_tenth()])
+    figures = metrics.figures()
     assert (figures["window_steps"], figures["window_s"]) == (30, pytest.approx(3.0))
-    remark = "".join(reader.steps.remarks())
+    remark = "".join(metrics.output.steps.remarks())
     assert all(part in remark for part in ("31 times", "30.0 s", "3 s of training", "trainable.step_pattern="))
 
 
@@ -296,7 +298,7 @@ def test_without_step_numbers_a_line_is_one_step():
     ],
 )
 def test_lines_as_fast_as_steps_need_no_remark(timed):
-    assert list(read_step_times(timed).steps.remarks()) == []
+    assert list(read_step_times(timed).output.steps.remarks()) == []
 
 
 def test_an_invalid_step_pattern_is_an_error():
@@ -308,11 +310,11 @@ def read_epoch_clock(timed, metrics, *, epochs=None, samples_per_epoch=100, **se
     """Return the metrics of lines given as (second, line)."""
     now = iter(second for second, _ in timed)
     command = CommandSettings(argv="x", metrics=metrics, samples_per_epoch=samples_per_epoch, **settings)
-    reader = CommandMetrics(command, 64, epochs, clock=lambda: now_at[0])
+    reader, metrics = reading(command, 64, epochs, clock=lambda: now_at[0])
     now_at = [0.0]
     for (_, line), now_at[0] in zip(timed, now, strict=True):
         reader.line(line)
-    return reader.figures()
+    return metrics.figures()
 
 
 ACCURACY = {"val_accuracy": "acc ([0-9.]+)"}
@@ -381,20 +383,20 @@ NAMED = {"epoch_pattern": "epoch ([0-9]+)"}
     ],
 )
 def test_epochs_done_follow_from_the_lines(numbers, settings, epochs):
-    reader = CommandMetrics(CommandSettings(argv="x", metrics=ACCURACY, **settings), epochs=8)
+    reader, metrics = reading(CommandSettings(argv="x", metrics=ACCURACY, **settings), epochs=8)
     for number in numbers:
         reader.line(f"epoch {number} acc 0.5")
     reader.last_row()
-    assert reader.work().get("epochs") == epochs
-    assert reader.work().get("work_source") == (None if not numbers else "declared" if epochs else "assumed")
+    assert metrics.work().get("epochs") == epochs
+    assert metrics.work().get("work_source") == (None if not numbers else "declared" if epochs else "assumed")
 
 
 @pytest.mark.parametrize(("count", "epochs"), [(1, None), (4, 4), (8, 8)])
 def test_timed_epochs_are_epochs(count, epochs):
-    reader = CommandMetrics(CommandSettings(argv="x", metrics={"epoch_s": "time (.+)"}), epochs=8)
+    reader, metrics = reading(CommandSettings(argv="x", metrics={"epoch_s": "time (.+)"}), epochs=8)
     for _ in range(count):
         reader.line("time 0.3")
-    assert reader.work().get("epochs") == epochs
+    assert metrics.work().get("epochs") == epochs
 
 
 @pytest.mark.parametrize(
@@ -458,21 +460,21 @@ def test_redraws_of_a_bar_are_one_row(bar, name):
 def test_lines_of_every_process_count_once(line, in_turns):
     metrics = {"epoch_s": None if line.startswith("{{") else "time: ([0-9.]+)"}
     settings = CommandSettings(argv="x", metrics=metrics, samples_per_epoch=100)
-    reader = CommandMetrics(settings, epochs=3, processes=2)
+    reader, metrics = reading(settings, epochs=3, processes=2)
     lines = [(epoch, rank) for epoch in (1, 2, 3) for rank in (0, 1)]
     # A process may hold its lines back until it ends.
     for epoch, rank in lines if in_turns else sorted(lines, key=lambda numbers: numbers[1]):
         reader.line(line.format(epoch=epoch, rank=rank))
-    figures = reader.figures()
-    assert (figures["train_s"], figures["samples"], reader.work()["epochs"]) == (1.5, 300, 3)
+    figures = metrics.figures()
+    assert (figures["train_s"], figures["samples"], metrics.work()["epochs"]) == (1.5, 300, 3)
 
 
 def test_one_process_that_trains_too_long_is_not_two():
     settings = CommandSettings(argv="x", metrics={"epoch_s": "time: ([0-9.]+)"})
-    reader = CommandMetrics(settings, epochs=2, processes=2)
+    reader, metrics = reading(settings, epochs=2, processes=2)
     for epoch in (1, 2, 3, 4):
         reader.line(f"epoch {epoch} time: 0.5")
-    assert (reader.figures()["train_s"], reader.work()["epochs"]) == (2.0, 4)
+    assert (metrics.figures()["train_s"], metrics.work()["epochs"]) == (2.0, 4)
 
 
 def test_a_column_may_have_another_usual_name():
@@ -522,10 +524,10 @@ def test_no_line_is_an_error(line: str) -> None:
     ],
 )
 def test_the_metric_that_is_not_declared_is_named(line, column, number):
-    reader = CommandMetrics(CommandSettings(argv="x", metrics={"val_accuracy": None, "val_loss": None}))
+    reader, metrics = reading(CommandSettings(argv="x", metrics={"val_accuracy": None, "val_loss": None}))
     reader.line(line)
-    assert bool(reader.likely.declaration) is bool(column)
-    for words in shlex.split(reader.likely.declaration):
+    assert bool(reader.output.likely.declaration) is bool(column)
+    for words in shlex.split(reader.output.likely.declaration):
         override = OverridesParser.create().parse_override(words)
         assert override.key_or_group == f"trainable.metrics.{column}"
         _, figures = read([line], {column: override.value()})

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.trainables.command.outputs import reading
 from trainables.command.check import errors
-from trainables.command.metrics import CommandMetrics
 from trainables.command.presets import PRESETS
 from trainables.command.settings import CommandSettings
 
@@ -16,17 +16,17 @@ LINES = json.loads((Path(__file__).parent / "recorded/presets.json").read_text()
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_read_their_programs(name: str) -> None:
     lines, expected = LINES[name].values()
-    reader = CommandMetrics(CommandSettings.of({"argv": "x", "metrics": name}))
+    reader, metrics = reading(CommandSettings.of({"argv": "x", "metrics": name}))
     for line in lines:
         reader.line(line)
-    figures = reader.figures()
+    figures = metrics.figures()
     assert {key: figures.get(key) for key in expected} == pytest.approx(expected)
 
 
 def test_ultralytics_classifiers_have_the_accuracy_of_the_likeliest_class() -> None:
-    reader = CommandMetrics(CommandSettings.of({"argv": "x", "metrics": "ultralytics"}))
+    reader, metrics = reading(CommandSettings.of({"argv": "x", "metrics": "ultralytics"}))
     reader.line("                   all      0.531          1")
-    assert reader.figures()["val_accuracy"] == 0.531
+    assert metrics.figures()["val_accuracy"] == 0.531
 
 
 def test_users_pattern_precedes_the_presets() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from trainables.command import output_lines, process, process_tree
 from trainables.command.failure import FailureCause
-from trainables.command.metrics import CommandMetrics
+from trainables.command.output import OutputReader
 from trainables.command.process import Command, CommandExit, CommandListener
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import CommandSettings
@@ -139,7 +139,8 @@ def test_a_line_of_a_megabyte_takes_no_second(unit: str) -> None:
     settings = CommandSettings(
         argv="x", metrics=patterns, epoch_pattern=r"(\d+)/\d+:", step_pattern=r"(\w+) iter (\d+):"
     )
-    reader, failure = CommandMetrics(settings), FailureCause([r"(\w+) foo"], [r"(\d+)nan"])
+    reader = OutputReader(settings)
+    failure = FailureCause([r"(\w+) foo"], [r"(\d+)nan"])
     line = "{" + unit * (10**6 // len(unit)) + "}"
     started_s = time.process_time()
     reader.line(line)

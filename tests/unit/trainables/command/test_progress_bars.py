@@ -1,12 +1,13 @@
 """Progress bars: recorded outputs of real programs, which print the true time of their steps at the end."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainables.command.metrics import CommandMetrics
+from tests.unit.trainables.command.outputs import reading
 from trainables.command.output_lines import OutputLines
 from trainables.command.progress_bars import BarState, ProgressBars
 from trainables.command.settings import CommandSettings
@@ -18,8 +19,8 @@ RECORDED = Path(__file__).parent / "recorded"
 def replayed(name: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], float]:
     """Return the figures from a recorded output, and the time of a step by the program's own clock."""
     now = [0.0]
-    metrics = {"step_s": "tqdm", "truth": {"json": "truth_step_s"}}
-    reader = CommandMetrics(CommandSettings(argv="x", metrics=metrics, **settings), 64, clock=lambda: now[0])
+    columns = {"step_s": "tqdm", "truth": {"json": "truth_step_s"}}
+    reader, metrics = reading(CommandSettings(argv="x", metrics=columns, **settings), 64, clock=lambda: now[0])
     output = OutputLines(folder / "stdout.log")
     for now[0], text in json.loads((RECORDED / f"{name}.json").read_text()):
         with output.path.open("a", newline="") as file:
@@ -27,20 +28,20 @@ def replayed(name: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], 
         for line in output.new():
             reader.line(line)
         reader.open_line(output.open_line)
-    figures = reader.figures()
+    figures = metrics.figures()
     return figures, figures.pop("truth")
 
 
 def test_a_bar_of_passes_has_the_samples_of_a_pass() -> None:
     """Eight passes of 8 samples make an optimizer step, as in ultralytics with its nominal batch of 64."""
     now = [0.0]
-    reader = CommandMetrics(CommandSettings(argv="x", metrics={"step_s": "tqdm"}), 8, clock=lambda: now[0])
+    reader, metrics = reading(CommandSettings(argv="x", metrics={"step_s": "tqdm"}), 8, clock=lambda: now[0])
     for done in range(0, 49):
         now[0] = done * 0.5
         reader.line(f"train: {done * 100 // 48}%|#####| {done}/48 [00:{done // 2:02d}<00:10, 2.00it/s]")
-    reader.samples_per_step, reader.samples = 64.0, 384.0
-    assert reader.figures()["steps"] == 48
-    assert reader.figures()["samples_per_s"] == pytest.approx(16, rel=0.1)
+    metrics = replace(metrics, samples_per_step=64.0, samples=384.0)
+    assert metrics.figures()["steps"] == 48
+    assert metrics.figures()["samples_per_s"] == pytest.approx(16, rel=0.1)
 
 
 @pytest.mark.parametrize(
