@@ -184,8 +184,8 @@ def learning_rate(rule: str, multiplier: float, global_batch_size: int, setup: S
     if fits is not None and kind not in fits:
         rules = [name for name, rule in RULES.items() if rule.optimizers is None or kind in rule.optimizers]
         raise ValueError(
-            f"lr_rule={rule} is for the optimizers {', '.join(fits)}, not for {optimizer['name']},"
-            f" which can use: {', '.join(rules)}; write 'sweep.axes.lr_rule=[{','.join(rules[:2])}]'"
+            f"lr_rule={rule} is not for the optimizer {optimizer['name']}, which can use: {', '.join(rules)};"
+            f" write 'sweep.axes.lr_rule=[{','.join(rules[:2])}]'"
         )
     kappa = global_batch_size / setup.reference_batch_size
     scaled = RULES[rule].scale(setup.reference_lr, kappa, optimizer)

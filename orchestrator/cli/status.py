@@ -101,6 +101,7 @@ def state_of(folder: ResultsFolder, history: History, ends: Mapping[str, TrialRe
         "driver": driver or None,
         "state": "running" if driver else "finished" if history.missing == 0 else "not finished",
         "planned": planned,
+        "probes": len(history.probes),
         "trials": dict(sorted(counts.items())) | {"running": len(running), "waiting": waiting},
         "running": running,
         "interrupted": 0 if driver else len(started),
@@ -111,6 +112,8 @@ def state_of(folder: ResultsFolder, history: History, ends: Mapping[str, TrialRe
 def show_status(status: Mapping[str, Any], console: Console) -> None:
     """Print what `status_of` returned."""
     counts = ", ".join(f"{count} {name}" for name, count in status["trials"].items() if count)
+    probes = counted(status["probes"], "probe has", "probes have")
+    counts += f"; {probes} ended" if probes else ""
     console.print(f"{status['folder']}: {status['state']}", markup=False, soft_wrap=True)
     console.print(f"{counted(status['planned'], 'trial', 'trials') or 'no trials'}: {counts or 'none has started'}")
     for trial in status["running"]:

@@ -57,9 +57,10 @@ def test_status_is_printed(told: Callable[..., Any], tmp_path: Path, capsys: pyt
     folder.create()
     with Journal.open(folder.journal) as journal:
         start_sweep(journal)
+        journal.append(Kind.PROBED, {"trial_id": "abc", "speed": "s", "size": "s", "status": "ok", "wall_s": 1.0})
         assert main(["mode=status", f"results_dir={tmp_path}"]) == main(["mode=list", f"results_dir={tmp_path}"]) == 0
         out = capsys.readouterr().out
-    assert out.count("[bold]") >= 2 and "2 ok" in out and "2/6" in out
+    assert out.count("[bold]") >= 2 and "2 ok" in out and "1 probe has ended" in out and "2/6" in out
 
 
 @pytest.mark.parametrize("value", [7, 1.5, True, None, "", "[/red]", "\x1b[31m", ["x"], {"name": {"a": [1]}}])
