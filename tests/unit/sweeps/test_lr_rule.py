@@ -95,7 +95,7 @@ def test_a_rule_refuses_unfit_optimizers(rule, optimizer):
 def test_user_optimizers_may_use_linear_and_sqrt(rule, times):
     own = {"name": "mypackage.optim:Mine"}
     assert rate(rule, 256, own).value == pytest.approx(0.1 * times)
-    with pytest.raises(ValueError, match="lr_rule=lars is for"):
+    with pytest.raises(ValueError, match="lr_rule=lars is not for"):
         rate("lars", 256, own)
 
 
