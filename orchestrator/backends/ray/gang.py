@@ -11,8 +11,9 @@ import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -179,6 +180,38 @@ COMMAND_END_S = 8.0
 NOTICE_S = 15.0  # how long ranks may take for a checkpoint once their node is about to be removed
 
 
+@dataclass(kw_only=True)
+class _Attempt:
+    """One attempt at a trial while it runs, of which nothing stays for the next trial but the processes."""
+
+    number: int  # see `Rank`
+    began_s: float  # by the monotonic clock, as all times here
+    settings: Settings
+    trial: TrialSpec
+    trial_dir: Path
+    logs: Sequence[tuple[Path, int]]  # the log of each rank, and the bytes that it had before
+    oom_kills: int  # processes of this machine that were killed for memory before
+    ranks: Sequence[Any]  # the ranks' actors
+    watch: RankWatch
+    running: dict[Any, int] = field(default_factory=dict)  # the ranks that run, by the answer of their `run`
+    exits: list[RankExit] = field(default_factory=list)
+    readings: list[Readings] = field(default_factory=list)
+    deadline_s: float = float("inf")  # when the ranks that still run are killed
+    end_commands_s: float = float("inf")  # when the commands that still run are asked to stop
+    leaving: Sequence[str] = ()  # the nodes that are about to be removed
+    given_up: str = ""  # why the trial is stopped early
+    rows: list[dict[str, Any]] | None = None  # all rows, once rank 0 has ended
+    seen: int = 0  # how many of them were reported
+    last_row: Mapping[str, Any] = field(default_factory=dict)
+    iterations: int = 0  # results so far
+    reported_s: float = 0.0  # the time from the start to the last of them
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a rank has failed."""
+        return any(rank_exit.status is not Status.OK for rank_exit in self.exits)
+
+
 class Supervisor:
     """Runs one trial after another on its gang of ranks; it never imports what they compute with.
 
@@ -191,8 +224,7 @@ class Supervisor:
         """Start the first trial."""
         self._workers = WorkerGroup(config["settings"].workers)
         self._notice = DrainNotice()
-        self._reported_s = 0.0
-        self._run_number = 0
+        self._runs = 0  # calls of the ranks' `run`, by which they tell one from the next
         self._start(config)
 
     def reset(self, config: Mapping[str, Any]) -> bool:
@@ -202,13 +234,14 @@ class Supervisor:
 
     def train(self) -> dict[str, Any]:
         """One iteration in Tune's sense: a step, plus the fields that Tune's callbacks expect in its result."""
+        attempt = self._attempt
         result = self.step()
-        self._iterations += 1
-        total_s = time.monotonic() - self._started
-        passed = {"time_this_iter_s": total_s - self._reported_s, "time_total_s": total_s}
-        self._reported_s = total_s
+        attempt.iterations += 1
+        total_s = time.monotonic() - attempt.began_s
+        passed = {"time_this_iter_s": total_s - attempt.reported_s, "time_total_s": total_s}
+        attempt.reported_s = total_s
         about = self.get_auto_filled_metrics()
-        return {"done": False, "training_iteration": self._iterations} | passed | about | result
+        return {"done": False, "training_iteration": attempt.iterations} | passed | about | result
 
     def get_auto_filled_metrics(self, debug_metrics_only: bool = True) -> dict[str, Any]:
         """Place and time under Tune's names; Tune asks for them when a trial starts."""
@@ -223,14 +256,15 @@ class Supervisor:
 
     def step(self) -> dict[str, Any]:
         """Wait until all ranks have ended, or for POLL_S; returns what is new."""
-        answers, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_S)
-        self._record({self._running.pop(answer): answer for answer in answers})
+        attempt = self._attempt
+        answers, _ = ray.wait(list(attempt.running), num_returns=len(attempt.running), timeout=POLL_S)
+        self._record({attempt.running.pop(answer): answer for answer in answers})
         self._look_after_ranks()
         # Rows come before the end: after it, the ranks' processes may be gone.
         rows = self._new_rows()
-        figures = numbers(self._last_row)
+        figures = numbers(attempt.last_row)
         own: dict[str, Any] = {"rows": rows}
-        if not self._running or time.monotonic() > self._deadline:
+        if not attempt.running or time.monotonic() > attempt.deadline_s:
             outcome = self._finish()
             figures |= numbers(outcome.metrics)
             own |= {"outcome": outcome, "done": True}
@@ -239,72 +273,70 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop the running trial, if any, and end the ranks."""
-        if self._running:
+        attempt = self._attempt
+        if attempt.running:
             self._ask_to_stop()
-            ray.wait(list(self._running), num_returns=len(self._running), timeout=RANKS_STOP_S)
+            ray.wait(list(attempt.running), num_returns=len(attempt.running), timeout=RANKS_STOP_S)
         self._workers.close()
 
     def _start(self, config: Mapping[str, Any]) -> None:
-        self._started = time.monotonic()
-        self._run_number += 1
-        self._settings: Settings = config["settings"]
         request: RankRequest = config["request"]
+        began_s, trial = time.monotonic(), request.trial
         assert request.trial_dir
-        self._trial_dir = request.trial_dir
-        self._trial = trial = request.trial
-        # Nothing of the last trial stays but the processes.
-        self._iterations = 0
-        self._reported_s = 0.0
-        self._exits: list[RankExit] = []
-        self._readings: list[Readings] = []
-        self._deadline = float("inf")  # when the ranks that still run are killed
-        self._end_commands_s = float("inf")  # when the commands that still run are asked to stop
-        self._leaving: Sequence[str] = ()  # the nodes that are about to be removed
-        self._given_up = ""  # why the trial is stopped early
-        self._rows: list[dict[str, Any]] | None = None  # all rows, once rank 0 has ended
-        self._seen = 0  # how many of them were reported
-        self._last_row: Mapping[str, Any] = {}
+        self._runs += 1
         # What a log has by now is of earlier attempts.
-        logs = [rank_log(self._trial_dir, rank) for rank in range(trial.gang.ranks)]
-        self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
-        self._oom_kills = oom_kills()
-        self._ranks = self._workers.take(trial, config["lost"])
-        self._watch = RankWatch(self._ranks, self._run_number, self._settings)
+        logs = [rank_log(request.trial_dir, rank) for rank in range(trial.gang.ranks)]
+        sizes = [log.stat().st_size if log.exists() else 0 for log in logs]
+        killed_before = oom_kills()
+        ranks = self._workers.take(trial, config["lost"])
+        self._attempt = attempt = _Attempt(
+            number=self._runs,
+            began_s=began_s,
+            settings=config["settings"],
+            trial=trial,
+            trial_dir=request.trial_dir,
+            logs=list(zip(logs, sizes, strict=True)),
+            oom_kills=killed_before,
+            ranks=ranks,
+            watch=RankWatch(ranks, self._runs, config["settings"]),
+        )
         # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
-        meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
-        peers = self._ranks if len(self._ranks) > 1 else ()
-        self._running: dict[Any, int] = {}
-        for rank, actor in enumerate(self._ranks):
+        meeting = ranks[0].rendezvous.remote() if len(ranks) > 1 else None
+        peers = ranks if len(ranks) > 1 else ()
+        for rank, actor in enumerate(ranks):
             own = replace(request, rank=rank, gang_id=self._workers.gang_id)
             # The name is for Ray's dashboard, which shows each call.
             call = actor.run.options(name=f"{trial.label}/rank{rank}")
-            self._running[call.remote(self._run_number, own, meeting, config["sampling"], peers)] = rank
+            attempt.running[call.remote(attempt.number, own, meeting, config["sampling"], peers)] = rank
 
     def give_up(self, trial_id: str, why: str) -> None:
         """End the trial early, if it still runs."""
-        if self._running and self._trial.trial_id == trial_id:
-            self._given_up = why
+        attempt = self._attempt
+        if attempt.running and attempt.trial.trial_id == trial_id:
+            attempt.given_up = why
             self._ask_to_stop()
 
     def _look_after_ranks(self) -> None:
         """End a trial that has failed, has exceeded its time limits, or whose node is about to be removed."""
+        attempt = self._attempt
         self._end_commands()
-        if self._running and not self._leaving:
-            self._leaving = sorted(self._notice.of(self._workers.nodes[: len(self._ranks)]))
-            if self._leaving:  # all ranks write a checkpoint and stop
+        if attempt.running and not attempt.leaving:
+            attempt.leaving = sorted(self._notice.of(self._workers.nodes[: len(attempt.ranks)]))
+            if attempt.leaving:  # all ranks write a checkpoint and stop
                 self._ask_to_stop()
-                self._deadline = min(self._deadline, time.monotonic() + NOTICE_S)
-        overdue = self._watch.look() if self._running and self._deadline == float("inf") else None
+                attempt.deadline_s = min(attempt.deadline_s, time.monotonic() + NOTICE_S)
+        overdue = attempt.watch.look() if attempt.running and attempt.deadline_s == float("inf") else None
         if overdue is not None:
-            self._exits.append(replace(overdue, trace=self._watch.stacks(overdue.rank)))
-            self._deadline = time.monotonic()
+            attempt.exits.append(replace(overdue, trace=attempt.watch.stacks(overdue.rank)))
+            attempt.deadline_s = time.monotonic()
 
     def _ask_to_stop(self) -> None:
-        for rank in self._ranks:
-            rank.stop.options(concurrency_group=WATCH).remote(self._run_number)
+        for rank in self._attempt.ranks:
+            rank.stop.options(concurrency_group=WATCH).remote(self._attempt.number)
 
     def _record(self, answers: Mapping[int, Any]) -> None:
         """Record how these ranks ended; the first failure sets a deadline for the others."""
+        attempt = self._attempt
         unanswered: dict[int, RayError] = {}
         for rank, answer in answers.items():
             try:
@@ -312,69 +344,72 @@ class Supervisor:
             except RayError as error:
                 unanswered[rank] = error
                 continue
-            self._exits.append(rank_exit)
-            self._readings.append(readings)
+            attempt.exits.append(rank_exit)
+            attempt.readings.append(readings)
             if rank == 0:
-                self._rows = rows
+                attempt.rows = rows
         # Ray may need many seconds to find out what happened.
         if unanswered:
-            self._end_commands_s = time.monotonic()
+            attempt.end_commands_s = time.monotonic()
             self._end_commands()
         for rank, failure in final_errors(unanswered, self._ask_again).items():
-            log, began_at = self._logs[rank]
-            killed = oom_kills() > self._oom_kills
-            self._exits.append(death_of(failure, rank, log, began_at=began_at, oom_killed=killed))
+            log, began_at = attempt.logs[rank]
+            killed = oom_kills() > attempt.oom_kills
+            attempt.exits.append(death_of(failure, rank, log, began_at=began_at, oom_killed=killed))
         for rank in answers:
-            self._watch.ended(rank)
-        if any(rank_exit.status is not Status.OK for rank_exit in self._exits):
-            others_s = COMMAND_END_S if self._trial.layout.starts_ranks else REPORT_S
-            self._deadline = min(self._deadline, time.monotonic() + others_s)
-            self._end_commands_s = min(self._end_commands_s, time.monotonic() + REPORT_S)
+            attempt.watch.ended(rank)
+        if attempt.has_failed:
+            others_s = COMMAND_END_S if attempt.trial.layout.starts_ranks else REPORT_S
+            attempt.deadline_s = min(attempt.deadline_s, time.monotonic() + others_s)
+            attempt.end_commands_s = min(attempt.end_commands_s, time.monotonic() + REPORT_S)
 
     def _end_commands(self) -> None:
         """End commands in time after one has failed: their processes may wait for those of a lost node for minutes."""
-        if self._trial.layout.starts_ranks and self._running and time.monotonic() >= self._end_commands_s:
-            self._end_commands_s = float("inf")
+        attempt = self._attempt
+        if attempt.trial.layout.starts_ranks and attempt.running and time.monotonic() >= attempt.end_commands_s:
+            attempt.end_commands_s = float("inf")
             self._ask_to_stop()
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:
-        ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._run_number), timeout=timeout_s)
+        asked = self._attempt.ranks[rank].moves.options(concurrency_group=WATCH).remote(self._attempt.number)
+        ray.get(asked, timeout=timeout_s)
 
     def _new_rows(self) -> list[dict[str, Any]]:
-        if self._rows is not None:
-            rows = self._rows[self._seen :]
+        attempt = self._attempt
+        if attempt.rows is not None:
+            rows = attempt.rows[attempt.seen :]
         else:
-            asked = self._ranks[0].rows.options(concurrency_group=WATCH).remote(self._run_number, self._seen)
+            asked = attempt.ranks[0].rows.options(concurrency_group=WATCH).remote(attempt.number, attempt.seen)
             try:
                 rows = ray.get(asked, timeout=POLL_S)
             except RayError:  # too busy to answer: asked again later; or dead: the call of `run` fails too
                 rows = []
-        self._seen += len(rows)
-        self._last_row = rows[-1] if rows else self._last_row
+        attempt.seen += len(rows)
+        attempt.last_row = rows[-1] if rows else attempt.last_row
         return rows
 
     def _finish(self) -> TrialOutcome:
         """Return the outcome of the trial, and keep only processes that may serve another one."""
         from orchestrator.telemetry.figures import with_telemetry  # pyarrow would delay the start of the gang
 
-        wall_s = time.monotonic() - self._started
-        self._running = {}
-        have_all_ended = len(self._exits) == len(self._ranks)
-        are_reusable = have_all_ended and all(rank_exit.reusable for rank_exit in self._exits)
-        if self._settings.workers == "fresh" or not are_reusable:
+        attempt = self._attempt
+        wall_s = time.monotonic() - attempt.began_s
+        attempt.running = {}
+        have_all_ended = len(attempt.exits) == len(attempt.ranks)
+        are_reusable = have_all_ended and all(rank_exit.reusable for rank_exit in attempt.exits)
+        if attempt.settings.workers == "fresh" or not are_reusable:
             self._workers.end()
-        has_stopped = any(rank_exit.stopped for rank_exit in self._exits)
-        has_failed = any(rank_exit.status is not Status.OK for rank_exit in self._exits)
-        if self._leaving:
+        has_stopped = any(rank_exit.stopped for rank_exit in attempt.exits)
+        if attempt.leaving:
             self._workers.close()
-        if self._leaving and not (have_all_ended and have_result(self._exits)):
+        if attempt.leaving and not (have_all_ended and have_result(attempt.exits)):
             # The trial continues on another node.
-            note = f"node {self._leaving[0][:8]} is about to be removed"
-            self._exits = [RankExit(rank=0, cause=Cause.NODE, note=note, answered=False)]
-        elif self._given_up and has_stopped and not has_failed:
-            self._exits = [_stopped_early(rank_exit, self._given_up) for rank_exit in self._exits]
-        outcome = outcome_of(self._exits, names=self._workers.names(len(self._ranks)), wall_s=wall_s)
-        return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
+            note = f"node {attempt.leaving[0][:8]} is about to be removed"
+            attempt.exits = [RankExit(rank=0, cause=Cause.NODE, note=note, answered=False)]
+        elif attempt.given_up and has_stopped and not attempt.has_failed:
+            attempt.exits = [_stopped_early(rank_exit, attempt.given_up) for rank_exit in attempt.exits]
+        outcome = outcome_of(attempt.exits, names=self._workers.names(len(attempt.ranks)), wall_s=wall_s)
+        return with_telemetry(outcome, attempt.readings, attempt.trial, attempt.trial_dir)
 
 
 def have_result(exits: Sequence[RankExit]) -> bool:
