@@ -6,7 +6,7 @@ share it, so that what they have in common is trained once (Merrill et al. 2025,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from sweeps.errors import ConfigError
@@ -36,45 +36,47 @@ def with_bases(trials: Iterable[TrialSpec], at: Callable[[Mapping[str, Any]], Tr
     id: a branch's axes and config determine its base. Raises ConfigError for branches that cannot be compared.
     """
     known = {trial.trial_id: trial for trial in trials}
-    bases: dict[str, TrialSpec] = {}
-    of_branch: dict[str, str] = {}
-    points: dict[str, set[int]] = {}
-    errors: list[str] = []
-    batches, reference = set[int](), 0
-    for trial in known.values():
-        point = point_of(trial)
-        if point is None:
-            continue
-        if wrong := list(_errors(trial, point)):
-            errors += wrong
-            continue
-        # What branches share must not depend on their own rule, rate or batch.
-        without_rule = {axis: STANDARD_AXES[axis] for axis in ("lr_rule", "lr_multiplier") if axis in trial.axes}
-        axes = {**trial.axes, **without_rule, "global_batch_size": trial.lr.reference_batch_size, BRANCH_TOKENS: None}
-        base = bases.get(repr(axes)) or bases.setdefault(repr(axes), at(axes))
-        of_branch[trial.trial_id] = base.trial_id
-        batches.add(trial.batch.global_batch_size)
-        reference = trial.lr.reference_batch_size
-        points.setdefault(base.trial_id, set()).add(point)
-    if batches and reference not in batches:
-        errors.append(
-            f"sweep.axes.global_batch_size lacks the reference batch {reference}, with which others are compared"
-        )
-    if errors:
-        raise ConfigError(list(dict.fromkeys(errors)))
+    branches = {key: trial for key, trial in known.items() if point_of(trial) is not None}
+    if errors := list(_errors(branches.values())):
+        raise ConfigError(errors)
+    bases: dict[str, TrialSpec] = {}  # by their axes
+    base_ids: dict[str, str] = {}  # by branch
+    points: dict[str, set[int]] = {}  # by base
+    for key, branch in branches.items():
+        axes = _axes_of_base(branch)
+        # To make a trial takes a composition.
+        base = bases[repr(axes)] = bases.get(repr(axes)) or at(axes)
+        base_ids[key] = base.trial_id
+        points.setdefault(base.trial_id, set()).add(point_of(branch) or 0)
     # A base may be a trial of the sweep itself, which then runs once for both purposes.
     first = {base.trial_id: known.get(base.trial_id, base) for base in bases.values()}
     return [
         *(base.with_settings(branch_points=sorted(points[key])) for key, base in first.items()),
         *(
-            trial.with_settings(branch_base=of_branch[key]) if key in of_branch else trial
+            trial.with_settings(branch_base=base_ids[key]) if key in base_ids else trial
             for key, trial in known.items()
             if key not in first
         ),
     ]
 
 
-def _errors(trial: TrialSpec, point: int) -> Iterator[str]:
+def _axes_of_base(branch: TrialSpec) -> dict[str, Any]:
+    """Return the axes of a branch's base: what branches share must not depend on their own rule, rate or batch."""
+    without_rule = {axis: STANDARD_AXES[axis] for axis in ("lr_rule", "lr_multiplier") if axis in branch.axes}
+    reference = branch.lr.reference_batch_size
+    return {**branch.axes, **without_rule, "global_batch_size": reference, BRANCH_TOKENS: None}
+
+
+def _errors(branches: Collection[TrialSpec]) -> Iterator[str]:
+    """Yield a line for each reason why the losses of these branches could not be compared."""
+    for branch in branches:
+        yield from _errors_of(branch, point_of(branch) or 0)
+    batches = {branch.batch.global_batch_size for branch in branches}
+    for reference in {branch.lr.reference_batch_size for branch in branches} - batches:
+        yield f"sweep.axes.global_batch_size lacks the reference batch {reference}, with which others are compared"
+
+
+def _errors_of(trial: TrialSpec, point: int) -> Iterator[str]:
     """Yield a line for each reason why a branch's loss could not be compared with that of others."""
     data, model, budget = (trial.config.get(section) or {} for section in ("data", "model", "budget"))
     window, whole = trial.settings.get("branch_window_tokens"), budget.get("tokens")
