@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from orchestrator.plan.estimates import BESIDE, Estimate, Forecast, Network, of_step, training_s
@@ -23,29 +24,36 @@ FEWER_GPUS = "fewer GPUs"  # the source of a forecast from trials that differ in
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The ok records of a journal, grouped by what their trials have in common."""
+    """The records of a journal, grouped by what their trials have in common once a forecast asks for them."""
 
-    cells: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
-    lines: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
-    """Records with a valid timing that differ in GPUs, and in the side of the batch that follows from them."""
-    economies: Mapping[str, Sequence[TrialRecord]] = field(default_factory=dict)
-    """Records that differ in GPUs and batch."""
-    timed: Collection[str] = ()
-    """The trials whose timing is valid: no speed follows from the others."""
+    records: Sequence[TrialRecord] = ()
 
-    @staticmethod
-    def of(records: Iterable[TrialRecord]) -> Measured:
-        """Group the records."""
-        records = list(records)
-        timed = {trial_id for trial_id, judgement in judgements_of(records).items() if not judgement.fault}
-        cells, lines, economies = (defaultdict[str, list[TrialRecord]](list) for _ in range(3))
-        for record in records:
+    @cached_property
+    def cells(self) -> Mapping[str, Sequence[TrialRecord]]:
+        """The ok records by cell."""
+        return self._grouped(lambda record: record.cell_id)
+
+    @cached_property
+    def lines(self) -> Mapping[str, Sequence[TrialRecord]]:
+        """The ok records that differ in GPUs, and in the side of the batch that follows from them."""
+        return self._grouped(but_for_gpus)
+
+    @cached_property
+    def economies(self) -> Mapping[str, Sequence[TrialRecord]]:
+        """The ok records that differ in GPUs and batch."""
+        return self._grouped(but_for_batch)
+
+    @cached_property
+    def timed(self) -> Collection[str]:
+        """The trials whose timing is valid: no speed follows from the others."""
+        return {trial_id for trial_id, judgement in judgements_of(self.records).items() if not judgement.fault}
+
+    def _grouped(self, key_of: Callable[[TrialRecord], str]) -> Mapping[str, Sequence[TrialRecord]]:
+        groups = defaultdict[str, list[TrialRecord]](list)
+        for record in self.records:
             if record.status is Status.OK:
-                cells[record.cell_id].append(record)
-                if record.trial_id in timed:
-                    lines[but_for_gpus(record)].append(record)
-                economies[but_for_batch(record)].append(record)
-        return Measured(cells=cells, lines=lines, economies=economies, timed=timed)
+                groups[key_of(record)].append(record)
+        return groups
 
     def of_cell(self, trial: TrialSpec) -> Forecast | None:
         """Return what the seeds of the trial's cell had: the median, and an interval that holds all of them.
@@ -89,6 +97,10 @@ class Measured:
         `network` has the nodes of the trial.
         """
         records = self.lines.get(but_for_gpus(trial), ())
+        # To judge timings takes a pass through the journal.
+        if len({record.gpus for record in records}) < 2:
+            return None
+        records = [record for record in records if record.trial_id in self.timed]
         rates: dict[float, dict[int, float]] = defaultdict(dict)
         for record in records:
             samples_per_s = metric_value(record.metrics, "samples_per_s")

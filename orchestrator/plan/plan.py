@@ -159,7 +159,7 @@ class Plan:
         request = checked.request
         folder, rerun = ResultsFolder(request.results_dir), request.rerun
         rehearsals = stored(folder.rehearsals_for(request.settings.shapes_of), nodes) or shipped(nodes)
-        measured = Measured.of(records.values())
+        measured = Measured(records=list(records.values()))
         forecasts = Forecasts(rehearsals=rehearsals, measured=measured, nodes=nodes, settings=request.settings)
         plan = Plan.of(checked.trials(nodes), records, nodes, rerun, forecasts=forecasts)
         # A finished base trains again if further branches start from a checkpoint of it that is gone. A base that runs

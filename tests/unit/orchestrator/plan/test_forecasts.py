@@ -38,7 +38,7 @@ KNOWN = [by_hand.rehearsal(8, gb=12.0), by_hand.rehearsal(32, gb=30.0)]
 
 def planned(*records, rehearsals=KNOWN, **settings) -> Plan:
     ends = {record.trial_id: record for record in records}
-    measured, with_settings = Measured.of(records), request(**settings).settings
+    measured, with_settings = Measured(records=list(records)), request(**settings).settings
     forecasts = Forecasts(rehearsals=Rehearsals(rehearsals), measured=measured, nodes=GPUS, settings=with_settings)
     return Plan.of(TRIALS, ends, GPUS, forecasts=forecasts)
 

@@ -53,23 +53,24 @@ def test_no_speed_follows_from_disturbed_timings() -> None:
     disturbed = [
         record(spec(gpus, seed), foreign_gpu_processes=1, peak_memory_gb=3.0) for gpus in (1, 2) for seed in (0, 1)
     ]
-    own = Measured.of(disturbed).of_cell(spec(1))
+    own = Measured(records=disturbed).of_cell(spec(1))
     assert own is not None and own.peak_memory_gb is not None and own.peak_memory_gb.value == 3.0
     assert own.samples_per_s is own.train_s is own.step_s is None and own.why
-    assert Measured.of(disturbed).of_line(spec(4), Network()) is None
-    of_one = Measured.of([*disturbed, record(spec(1, seed=2))]).of_cell(spec(1))
+    assert Measured(records=disturbed).of_line(spec(4), Network()) is None
+    assert Measured(records=disturbed[:2]).of_line(spec(4), Network()) is None  # of one number of GPUs
+    of_one = Measured(records=[*disturbed, record(spec(1, seed=2))]).of_cell(spec(1))
     assert of_one is not None and of_one.samples_per_s is not None and not of_one.why
     assert of_one.samples_per_s.value == pytest.approx(102)
     rehearsed = by_hand.rehearsal(32, step_s=0.5, device_step_s=0.5)
     known = Rehearsals([replace(rehearsed, kind=kind_of(spec(1)))])
-    forecast = Forecasts(rehearsals=known, measured=Measured.of(disturbed), nodes=NODES).forecast(spec(1))
+    forecast = Forecasts(rehearsals=known, measured=Measured(records=disturbed), nodes=NODES).forecast(spec(1))
     assert forecast is not None and forecast.step_s is not None and forecast.peak_memory_gb is not None
     assert (forecast.step_s.value, forecast.peak_memory_gb.value, forecast.source) == (0.5, 3.0, "rehearsal")
 
 
 def test_a_measured_duration_may_be_off_by_the_start_of_processes() -> None:
     """200 s of training and 7 s beside it, which may take 3.5 s or 14 s."""
-    own = Measured.of([record(spec(1))]).of_cell(spec(1))
+    own = Measured(records=[record(spec(1))]).of_cell(spec(1))
     assert own is not None and own.train_s is not None and own.duration_s is not None
     assert own.duration_s.value == 207
     assert (own.duration_s.lo, own.duration_s.hi) == pytest.approx((own.train_s.lo + 3.5, own.train_s.hi + 14))
@@ -83,7 +84,7 @@ def test_a_forecast_without_memory_says_for_which_devices_it_is_known(memory: di
 
 
 def test_more_gpus_follow_from_fewer() -> None:
-    forecast = Measured.of(JOURNAL).of_line(spec(8), Network())
+    forecast = Measured(records=JOURNAL).of_line(spec(8), Network())
     assert forecast is not None and forecast.source == FEWER_GPUS
     assert forecast.samples_per_s is not None and forecast.train_s is not None and forecast.duration_s is not None
     assert forecast.samples_per_s.value == pytest.approx(1.01 * 800 / 1.7, rel=1e-3)
@@ -94,13 +95,13 @@ def test_more_gpus_follow_from_fewer() -> None:
 
 def test_trials_in_processes_of_others_do_not_shorten_the_start_of_more_gpus() -> None:
     warm = [replace(end, wall_s=end.wall_s - 6) if end.gpus == 4 else end for end in JOURNAL]
-    cold, mixed = (Measured.of(journal).of_line(spec(8), Network()) for journal in (JOURNAL, warm))
+    cold, mixed = (Measured(records=journal).of_line(spec(8), Network()) for journal in (JOURNAL, warm))
     assert cold is not None and mixed is not None and mixed.duration_s == cold.duration_s
 
 
 def test_nodes_that_were_not_measured_add_their_exchange() -> None:
     """Two nodes: 2 · 1/2 · 4 GB / 10 GB/s."""
-    measured = Measured.of(JOURNAL)
+    measured = Measured(records=JOURNAL)
     alone, two = (measured.of_line(spec(8), Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
     assert alone is not None and two is not None and alone.step_s is not None and two.step_s is not None
     assert two.step_s.value - alone.step_s.value == pytest.approx(0.4)
@@ -116,14 +117,14 @@ def test_nodes_that_were_not_measured_add_their_exchange() -> None:
     ],
 )
 def test_rates_over_nodes_include_their_exchange(axes: dict[str, Any], fields: dict[str, Any]) -> None:
-    measured = Measured.of([replace(record, axes=record.axes | axes, **fields) for record in JOURNAL])
+    measured = Measured(records=[replace(record, axes=record.axes | axes, **fields) for record in JOURNAL])
     trial = replace(spec(8), axes=spec(8).axes | axes)
     alone, two = (measured.of_line(trial, Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
     assert alone is not None and alone.step_s is not None and alone == two
 
 
 def test_an_exchange_of_unknown_size_is_told() -> None:
-    measured = Measured.of([replace(record, metrics={**record.metrics, "n_params": None}) for record in JOURNAL])
+    measured = Measured(records=[replace(record, metrics={**record.metrics, "n_params": None}) for record in JOURNAL])
     alone, two = (measured.of_line(spec(8), Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
     assert alone is not None and two is not None and alone.step_s == two.step_s
     assert (alone.why, bool(two.why)) == ("", True)
@@ -139,20 +140,20 @@ def test_an_exchange_of_unknown_size_is_told() -> None:
     ],
 )
 def test_why_there_is_no_forecast(records: list[TrialRecord], is_told: bool) -> None:
-    forecast = Measured.of(records).of_line(spec(8), Network())
+    forecast = Measured(records=records).of_line(spec(8), Network())
     assert (forecast is not None and forecast.why != "") == is_told
     assert forecast is None or (forecast.step_s, forecast.fits) == (None, "unsure")
 
 
 def test_other_axes_are_other_lines() -> None:
-    measured = Measured.of(JOURNAL)
+    measured = Measured(records=JOURNAL)
     assert measured.of_line(spec(8, batch=64), Network()) is None
     assert measured.of_line(spec(8, device="cpu"), Network()) is None
 
 
 def planned(*records: TrialRecord, trials: list[TrialSpec], **settings: Any) -> Plan:
     own = request(**settings).settings
-    forecasts = Forecasts(measured=Measured.of(records), nodes=NODES, settings=own)
+    forecasts = Forecasts(measured=Measured(records=records), nodes=NODES, settings=own)
     return Plan.of(trials, {}, NODES, forecasts=forecasts)
 
 
@@ -163,7 +164,7 @@ def test_time_and_cost_to_the_target_follow_from_batches_that_reached_it(batches
     rate = record(new, time_to_target_s=None)
     own = request(price_per_gpu_hour=3.6).settings
     own = replace(own, report=replace(own.report, target=0.9))
-    forecasts = Forecasts(measured=Measured.of([*reached, rate]), nodes=NODES, settings=own)
+    forecasts = Forecasts(measured=Measured(records=[*reached, rate]), nodes=NODES, settings=own)
     plan = Plan.of([spec(1, batch=32), new], {}, NODES, forecasts=forecasts)
     first, other = forecast_rows(plan, own)
     assert first["target_s"]["value"] == pytest.approx(1160 / 100.5, rel=0.01)  # as measured at this batch
@@ -179,7 +180,7 @@ def test_samples_to_the_target_have_a_90_percent_interval() -> None:
     """Two samples of 8 ± 2 in logarithms: t(1) at 95% is 6.3138, times s/√2 = 2."""
     at_1_per_s = {"epochs": None, "samples_per_s": 1.0}
     seeds = [record(spec(1, n), time_to_target_s=math.exp(power), **at_1_per_s) for n, power in enumerate((6, 10))]
-    estimate = Measured.of(seeds).samples_to_target(spec(1))
+    estimate = Measured(records=seeds).samples_to_target(spec(1))
     assert estimate is not None
     ends = [math.log(value) for value in (estimate.lo, estimate.value, estimate.hi)]
     assert ends == pytest.approx([8 - 2 * 6.3138, 8, 8 + 2 * 6.3138], abs=1e-3)
@@ -214,7 +215,7 @@ def test_rules_with_figures_of_their_own_are_told_apart() -> None:
 
 @pytest.mark.parametrize("samples_per_s", [0.0, "none", None])
 def test_a_trial_without_a_rate_has_no_forecast_of_it(samples_per_s: Any) -> None:
-    forecast = Measured.of([record(spec(1), samples_per_s=samples_per_s)]).of_cell(spec(1))
+    forecast = Measured(records=[record(spec(1), samples_per_s=samples_per_s)]).of_cell(spec(1))
     assert forecast is not None and forecast.duration_s is not None
     assert (forecast.samples_per_s, forecast.step_s) == (None, None)
 
@@ -237,7 +238,7 @@ def test_the_nodes_of_a_trial(gang: Gang, gpus_per_node: int | None, nodes: int)
 def test_cells_that_follow_from_the_journal_need_no_gpu(tmp_path: Path) -> None:
     loop = "trainables.supervised.training:train"
     *near, far = [replace(trial, trainable=loop) for trial in (spec(1), spec(8), spec(64))]
-    forecasts = Forecasts(measured=Measured.of(JOURNAL), nodes=NODES)
+    forecasts = Forecasts(measured=Measured(records=JOURNAL), nodes=NODES)
     assert rehearse_missing(near, forecasts, NODES, tmp_path / "forecast.json", print) == []
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError):  # eight times the largest count is the farthest
@@ -246,10 +247,16 @@ def test_cells_that_follow_from_the_journal_need_no_gpu(tmp_path: Path) -> None:
 
 def test_an_extrapolated_cell_has_the_memory_of_its_rehearsal() -> None:
     rehearsed = replace(by_hand.rehearsal(32, gb=102.0), kind=kind_of(spec(8)))
-    forecasts = Forecasts(rehearsals=Rehearsals([rehearsed]), measured=Measured.of(JOURNAL), nodes=NODES)
+    forecasts = Forecasts(rehearsals=Rehearsals([rehearsed]), measured=Measured(records=JOURNAL), nodes=NODES)
     forecast = forecasts.forecast(spec(8))
     assert forecast is not None and forecast.peak_memory_gb is not None
     assert (forecast.fits, forecast.source, forecast.peak_memory_gb.value) == ("no", FEWER_GPUS, 102.0)
-    of_two = Forecasts(rehearsals=Rehearsals([rehearsed]), measured=Measured.of(JOURNAL[:6]), nodes=NODES)
+    of_two = Forecasts(rehearsals=Rehearsals([rehearsed]), measured=Measured(records=JOURNAL[:6]), nodes=NODES)
     forecast = of_two.forecast(spec(8))
     assert forecast is not None and forecast.source == "rehearsal"
+
+
+def test_timings_are_judged_only_for_a_forecast_that_needs_them() -> None:
+    measured = Measured(records=JOURNAL)
+    assert measured.of_cell(spec(8)) is None and "timed" not in vars(measured)
+    assert measured.of_cell(spec(1)) is not None and "timed" in vars(measured)
