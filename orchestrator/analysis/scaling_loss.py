@@ -74,31 +74,36 @@ def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame, on_fewest_nodes: pd.
     the rest. Of a captured step only the waiting for data is known; all else is the rest. The rest also holds the loss
     from ranks that train on the same samples, which makes no part of a step longer.
     """
-    columns = [f"step_{part}_s" for part in PARTS]
-    known = [column for column in ("mfu", "step_s", *columns) if column in ok]
-    numbers = ok[known].apply(pd.to_numeric, errors="coerce").astype("float64")
-    means = numbers.groupby(ok["cell_id"]).mean().reindex(columns=["mfu", "step_s", *columns])
+    figures = ["mfu", "step_s", *(f"step_{part}_s" for part in PARTS)]
+    known = ok[[column for column in figures if column in ok]]
+    numbers = known.apply(pd.to_numeric, errors="coerce").astype("float64")
+    means = numbers.groupby(ok["cell_id"]).mean().reindex(columns=figures)
     own, baseline = means.reindex(cells.index), means.reindex(cells["baseline_cell_id"]).set_axis(cells.index)
-    cells["mfu"] = own["mfu"]
     # One GPU exchanges nothing and waits for nobody: there is no loss to divide.
     several = (cells["baseline_cell_id"] != cells["cell_id"]) & (cells["gpus"] > 1)
     distinct = _distinct(cells, own["step_s"])
     kept_s = cells["efficiency"] / distinct  # by the time of a step alone
-    for part, column in zip(PARTS, columns, strict=True):
-        ideal = baseline[column] / baseline["step_s"] * kept_s
-        cells[f"lost_{part}"] = (own[column] / own["step_s"] - ideal).where(several)
-    parts = cells[[f"lost_{part}" for part in PARTS]]
+    parts = pd.DataFrame(index=cells.index)
+    for part in PARTS:
+        ideal = baseline[f"step_{part}_s"] / baseline["step_s"] * kept_s
+        parts[f"lost_{part}"] = (own[f"step_{part}_s"] / own["step_s"] - ideal).where(several)
     undivided = parts["lost_data"].notna() & parts.drop(columns="lost_data").isna().all(axis="columns")
     named = parts.sum(axis="columns", skipna=False).where(~undivided, parts["lost_data"])
     on_fewer = cells["efficiency"].reindex(on_fewest_nodes).set_axis(cells.index) - cells["efficiency"]
     of_nodes = on_fewer.where(several & parts.isna().all(axis="columns") & (on_fewest_nodes != cells["cell_id"]))
-    cells["lost_communication"] = cells["lost_communication"].fillna(of_nodes)
-    cells["lost_rest"] = 1 - cells["efficiency"] - named.fillna(of_nodes)
-    remedies = [_remedy(row) for row in cells[list(LOST)].to_dict("records")]
-    remedy = pd.Series(remedies, cells.index).mask(several & (distinct < 1), REPEATED)
+    parts["lost_communication"] = parts["lost_communication"].fillna(of_nodes)
+    parts["lost_rest"] = 1 - cells["efficiency"] - named.fillna(of_nodes)
+    cells[["mfu", *LOST]] = pd.concat([own["mfu"], parts], axis="columns")
+    cells["remedy"] = _remedies(cells, own, several & (distinct < 1))
+
+
+def _remedies(cells: pd.DataFrame, own: pd.DataFrame, repeats: pd.Series[Any]) -> pd.Series[Any]:
+    """Return the remedy of each cell, by its loss and the means of its steps; `repeats`: some samples count once."""
+    remedy = pd.Series([_remedy(row) for row in cells[list(LOST)].to_dict("records")], cells.index)
+    remedy = remedy.mask(repeats, REPEATED)
     late = (cells["device"] != "cpu") & (own["step_host_s"] >= LAUNCH_BOUND * own["step_s"])
     remedy = remedy.mask(late & (remedy == REMEDIES["lost_imbalance"]), LATE)
-    cells["remedy"] = remedy.mask((cells["n_nodes"] > 1) & (remedy == REMEDIES["lost_communication"]), BETWEEN_NODES)
+    return remedy.mask((cells["n_nodes"] > 1) & (remedy == REMEDIES["lost_communication"]), BETWEEN_NODES)
 
 
 def _distinct(cells: pd.DataFrame, step_s: pd.Series[Any]) -> pd.Series[Any]:

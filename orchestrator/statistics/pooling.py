@@ -15,7 +15,9 @@ prior, because a baseline that is drawn towards the others' mean lets too many o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -33,6 +35,9 @@ _LENGTHS = (1.5, 4.0)  # length scales of the smooth parts, in doublings of the 
 _SHARED, _OWN = (0.0, 0.3, 1.0, 3.0), (0.03, 0.1, 0.3, 1.0)
 """Standard deviations of the shared parts (of all recipes, and of one recipe) and of each cell's part, relative to the
 standard deviation of the means."""
+
+_SMOOTH = list(product(_LENGTHS, _SHARED, _SHARED))
+"""The length scale of the smooth parts, and the sizes of that of all recipes and of each recipe's."""
 
 _WIDE = 10.0  # standard deviation of the common mean in the same unit: nearly flat
 
@@ -97,53 +102,64 @@ def pooled_draws(
     is_baseline = np.arange(count) == baseline
     groups, of_cell = likeness.groups()
     own_parts = [own**2 + apart**2 * is_baseline for own, apart in product(_OWN, _APART)]
-    data = [_Data.of(values, noise, own, of_cell) for own in own_parts]
-    smooth = list(product(_LENGTHS, _SHARED, _SHARED))
-    fitted = np.arange(0, len(groups.batch), math.ceil(len(groups.batch) / _MOST_FITTED))
-    few = Likeness(batch=groups.batch[fitted], recipe=groups.recipe[fitted])
-    # Of shape (covariances, groups, groups): numpy factors all of them in one call.
-    covariances = np.stack([few.covariance(*sizes) for sizes in smooth])
-    fits = np.stack([part.log_likelihoods(covariances, fitted) for part in data], axis=1)
-    weights = np.exp(fits - fits.max())
-    weights[weights < _NEGLIGIBLE] = 0.0
+    cells = [_Cells(values=values, noise=noise, own=own, of_cell=of_cell) for own in own_parts]
+    weights = _weights(cells, groups)
     counts = generator.multinomial(draws, weights.ravel() / weights.sum()).reshape(weights.shape)
     parts = []
     for row in np.flatnonzero(counts.any(axis=1)).tolist():
         # Own parts share the factor of the smooth ones, which costs most.
-        covariance = groups.covariance(*smooth[row])
+        covariance = groups.covariance(*_SMOOTH[row])
         lower = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
         for column in np.flatnonzero(counts[row]).tolist():
-            parts.append(data[column].posterior(covariance, lower, generator, int(counts[row, column])))
+            parts.append(cells[column].posterior(covariance, lower, generator, int(counts[row, column])))
     centres, deviations = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    of_cell_freedom = np.broadcast_to(np.asarray(freedom, dtype=np.float64), (count,))
-    is_t = np.isfinite(of_cell_freedom) & (of_cell_freedom > 0)
-    scale = of_cell_freedom[is_t] / generator.chisquare(of_cell_freedom[is_t], (draws, int(is_t.sum())))
-    deviations[:, is_t] *= np.sqrt(scale)
+    deviations *= _of_t(np.broadcast_to(np.asarray(freedom, dtype=np.float64), (count,)), generator, draws)
     return np.asarray(mean.mean() + unit * generator.permutation(centres + deviations), dtype=np.float64)
 
 
+def _weights(cells: Sequence[_Cells], groups: Likeness) -> Array:
+    """Return the relative likelihoods of the grid, shape (sizes of smooth parts, of own parts); 0 if negligible."""
+    fitted = np.arange(0, len(groups.batch), math.ceil(len(groups.batch) / _MOST_FITTED))
+    few = Likeness(batch=groups.batch[fitted], recipe=groups.recipe[fitted])
+    # Of shape (covariances, groups, groups): numpy factors all of them in one call.
+    covariances = np.stack([few.covariance(*sizes) for sizes in _SMOOTH])
+    fits = np.stack([of_part.log_likelihoods(covariances, fitted) for of_part in cells], axis=1)
+    weights = np.exp(fits - fits.max())
+    return np.where(weights < _NEGLIGIBLE, 0.0, weights)
+
+
+def _of_t(freedom: Array, generator: np.random.Generator, draws: int) -> Array:
+    """Return factors that make normal deviations those of t distributions with these freedoms, shape (draws, cells)."""
+    factors, is_t = np.ones((draws, len(freedom))), np.isfinite(freedom) & (freedom > 0)
+    factors[:, is_t] = np.sqrt(freedom[is_t] / generator.chisquare(freedom[is_t], (draws, int(is_t.sum()))))
+    return factors
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Data:
-    """The means by group: the smooth parts are those of the group, own parts and errors are independent."""
+class _Cells:
+    """The means of the cells: their smooth parts are those of their group, own parts and errors are independent."""
 
     values: Array
-    noise: Array
-    own: Array  # variances of the errors of the means, and of the parts that are a cell's alone
-    of_cell: npt.NDArray[np.int_]
-    level: Array
-    variance: Array  # weighted mean of each group, and its variance around what the group's cells share
-    within: Array  # log likelihood of the differences within each group, up to a constant
+    noise: Array  # variances of the errors of the means
+    own: Array  # variances of the parts that are a cell's alone
+    of_cell: npt.NDArray[np.int_]  # the group of each cell
 
-    @staticmethod
-    def of(values: Array, noise: Array, own: Array, of_cell: npt.NDArray[np.int_]) -> _Data:
-        total = own + noise
-        variance = 1 / np.bincount(of_cell, 1 / total)
-        level = np.bincount(of_cell, values / total) * variance
-        apart = np.log(total) + (values - level[of_cell]) ** 2 / total
-        within = (np.log(variance) - np.bincount(of_cell, apart)) / 2
-        return _Data(
-            values=values, noise=noise, own=own, of_cell=of_cell, level=level, variance=variance, within=within
-        )
+    @cached_property
+    def variance(self) -> Array:
+        """The variance of each group's weighted mean around what the group's cells share."""
+        return np.asarray(1 / np.bincount(self.of_cell, 1 / (self.own + self.noise)))
+
+    @cached_property
+    def level(self) -> Array:
+        """The weighted mean of each group."""
+        return np.asarray(np.bincount(self.of_cell, self.values / (self.own + self.noise)) * self.variance)
+
+    @cached_property
+    def within(self) -> Array:
+        """The log likelihood of the differences within each group, up to a constant."""
+        total = self.own + self.noise
+        apart = np.log(total) + (self.values - self.level[self.of_cell]) ** 2 / total
+        return np.asarray((np.log(self.variance) - np.bincount(self.of_cell, apart)) / 2)
 
     def log_likelihoods(self, covariances: Array, groups: npt.NDArray[np.int_]) -> Array:
         """Return the log likelihood of these groups' cells by each of the covariances, up to a constant."""
