@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.schedule.simulation import time_left_s
+from orchestrator.schedule.simulation import TimeLeft
 from orchestrator.store import files
 from orchestrator.store.history import History
 from orchestrator.store.lock import driver_of
@@ -92,10 +92,13 @@ def state_of(folder: ResultsFolder, history: History, ends: Mapping[str, TrialRe
     planned = max(history.planned, len(ends))
     # A trial that runs again, or is timed again, has an end already and would count twice.
     ended = len(ends) - (again if driver else 0)
-    waiting = max(0, planned - ended - len(running))
-    took_s = [end.wall_s for end in ends.values() if end.wall_s]
-    running_s = [trial["running_s"] or 0.0 for trial in running]
-    left_s = time_left_s(took_s, running_s, waiting, at_once=max(1, len(running)))
+    waiting, left_s = max(0, planned - ended - len(running)), None
+    if driver and history.queued:
+        # Further seeds and repetitions wait, too, which were not planned.
+        settled = {*started, *(end.trial_id for end in history.ended_since)}
+        waiting = len(history.queued.keys() - settled)
+        planned = max(planned, ended + len(running) + waiting)
+        left_s = _left_s(history, running)
     return {
         "folder": str(folder.root),
         "driver": driver or None,
@@ -105,8 +108,26 @@ def state_of(folder: ResultsFolder, history: History, ends: Mapping[str, TrialRe
         "trials": dict(sorted(counts.items())) | {"running": len(running), "waiting": waiting},
         "running": running,
         "interrupted": 0 if driver else len(started),
-        "left_s": left_s if driver else None,
+        "left_s": left_s,
     }
+
+
+def _left_s(history: History, running: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the driver's estimate of the seconds until the last trial ends; None if neither plan nor ends tell."""
+    time_left, now_s = TimeLeft(), time.time()
+    time_left.queued(history.queued)
+    for end in history.ended_since:
+        if not end.ran:
+            time_left.dequeued([end.trial_id])
+            continue
+        try:
+            ended_s = datetime.fromisoformat(end.finished_at).timestamp()
+        except (ValueError, OverflowError, OSError):  # a stranger's journal may have any text
+            continue
+        time_left.started(ended_s - end.wall_s)
+        time_left.ended(end.trial_id, ended_s)
+    time_left.started(now_s - max((trial["running_s"] or 0.0 for trial in running), default=0.0))
+    return time_left.left_s(now_s, [trial["trial_id"] for trial in running])
 
 
 def show_status(status: Mapping[str, Any], console: Console) -> None:
@@ -118,9 +139,8 @@ def show_status(status: Mapping[str, Any], console: Console) -> None:
     console.print(f"{counted(status['planned'], 'trial', 'trials') or 'no trials'}: {counts or 'none has started'}")
     for trial in status["running"]:
         took = f" for {trial['running_s']:.0f} s" if trial["running_s"] is not None else ""
-        console.print(
-            f"  running{took}: {trial['trial_id'][:SHOWN_DIGITS]}  {trial['cell']}", markup=False, soft_wrap=True
-        )
+        state, shown = ("timed again", trial["measures"]) if trial["measures"] else ("running", trial["trial_id"])
+        console.print(f"  {state}{took}: {shown[:SHOWN_DIGITS]}  {trial['cell']}", markup=False, soft_wrap=True)
     for failure in status["failures"][:_MOST_FAILURES]:
         told = f"  failed: {failure['trial_id'][:SHOWN_DIGITS]}  {failure['note']}: {failure['log']}"
         console.print(told, markup=False, soft_wrap=True)
@@ -188,7 +208,10 @@ def show_list(folder: Path, rows: Sequence[Mapping[str, Any]], configs: Sequence
 
 
 def _running(folder: ResultsFolder, trial_id: str, history: History) -> dict[str, Any]:
-    """Return a running trial: its cell, its attempt, and since when it runs (from the file that a start writes)."""
+    """Return a running trial: its cell, its attempt, and since when it runs (from the file that a start writes).
+
+    A repetition `measures` another trial, whose id people know.
+    """
     path = folder.config(trial_id)
     cell, since_s = "", None
     try:
@@ -199,4 +222,6 @@ def _running(folder: ResultsFolder, trial_id: str, history: History) -> dict[str
     # Not written yet, or in a foreign folder anything else.
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, yaml.YAMLError):
         pass
-    return {"trial_id": trial_id, "cell": cell, "attempt": history.of(trial_id).attempt, "running_s": since_s}
+    state = history.of(trial_id)
+    own = {"trial_id": trial_id, "measures": state.measures, "cell": cell}
+    return {**own, "attempt": state.attempt, "running_s": since_s}

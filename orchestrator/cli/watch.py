@@ -82,7 +82,7 @@ class WatchedSweep:
         running = []
         for trial in state["running"]:
             last = (self._metrics(trial["trial_id"]) or [{}])[-1]
-            word = "timed again" if history.of(trial["trial_id"]).measures else "running"
+            word = "timed again" if trial["measures"] else "running"
             running.append(trial | {"state": word, "epoch": last.get("epoch"), "metric": last.get(self._metric.name)})
         # A trial that runs again is also among the ended ones.
         shown = list(dict.fromkeys([*(trial["trial_id"] for trial in running), *self._with_curve]))[:MOST_CURVES]

@@ -215,6 +215,11 @@ class Plan:
         seconds = self.durations.expected_s(trial)
         return 0.0 if trial.trial_id in self.originals and seconds is not None else seconds
 
+    def shares_s_of(self, trials: Sequence[TrialSpec]) -> dict[str, float | None]:
+        """Return by how many seconds each of these further trials makes the sweep longer; None if unknown."""
+        fitting = [trial for trial in trials if not why_infeasible(trial.gang, self.nodes)]
+        return Timetable.of(fitting, self.nodes, self.expected_s).shares_s_of(trials)
+
     @functools.cached_property
     def timetable(self) -> Timetable:
         """The schedule of the trials to run, simulated."""

@@ -57,13 +57,14 @@ class Display:
         waiting: Sequence[TrialSpec],
         metric: Metric | None = None,
         margin: float = math.inf,
-        shares_s: Mapping[str, float] | None = None,
+        shares_s: Mapping[str, float | None] | None = None,
     ) -> None:
         """`shares_s` are those of the plan's timetable; for `margin` see `InterimResults`."""
         self._console = console
         self._metric = metric or Metric()
         self._waiting = dict.fromkeys(trial.trial_id for trial in waiting)
-        self._time_left = TimeLeft(self._waiting, shares_s or {})
+        self._time_left = TimeLeft()
+        self._time_left.queued(shares_s or self._waiting)
         self._running: dict[str, _Running] = {}
         self._ended: Counter[Status] = Counter()
         self._last: deque[tuple[TrialSpec, TrialOutcome, Judgement]] = deque(maxlen=LAST_ENDED)
@@ -145,11 +146,10 @@ class Display:
         self._print(f"will be retried: {_label(trial)}  {outcome.note}", style="yellow")
         self.refresh()
 
-    def queued(self, trials: Sequence[TrialSpec], why: str) -> None:
-        """Count further trials, repetitions or further seeds, and print why they run."""
-        trial_ids = [trial.trial_id for trial in trials]
-        self._time_left.added(trial_ids)
-        self._waiting.update(dict.fromkeys(trial_ids))
+    def queued(self, shares_s: Mapping[str, float | None], why: str) -> None:
+        """Count further trials, repetitions or further seeds, by their shares of a timetable; print why they run."""
+        self._time_left.queued(shares_s)
+        self._waiting.update(dict.fromkeys(shares_s))
         self._print(why)
 
     def skipped(self, ends: Sequence[tuple[TrialSpec, TrialOutcome]]) -> None:

@@ -185,6 +185,8 @@ class SweepRun:
         began_s = time.monotonic()
         waiting = plan.may_run(waits=request.waits)
         report, shares_s = request.settings.report, plan.timetable.shares_s_of(waiting)
+        if waiting:
+            self.journal.append(Kind.QUEUED, {}, {"shares_s": shares_s})
         margin = math.inf if report.objective == NO_OBJECTIVE else report.margin
         display = Display(self.console, waiting, request.metric, margin, shares_s)
         with display, self.interrupt.said_by(display.say):

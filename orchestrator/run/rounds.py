@@ -329,7 +329,7 @@ class Rounds:
             self._waiting = [trial for trial in self._waiting if trial.trial_id not in gone]
             if answer.trials:
                 if answer.message:
-                    self._session.queued(answer.trials, answer.message)
+                    self._session.queued(self._plan.shares_s_of(answer.trials), answer.message)
                 # Trials that share a GPU get the fraction of it that they are known to need.
                 memory = _memory(self._history)
                 return [memory.placed(trial) for trial in answer.trials]

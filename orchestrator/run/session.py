@@ -197,9 +197,10 @@ class Session:
         """Show these trials as waiting no longer."""
         self._display.dequeued(trials)
 
-    def queued(self, trials: Sequence[TrialSpec], why: str) -> None:
-        """Show that these trials, which were not planned, are queued."""
-        self._display.queued(trials, why)
+    def queued(self, shares_s: Mapping[str, float | None], why: str) -> None:
+        """Journal and show that further trials are queued, by their shares of a timetable."""
+        self._journal.append(Kind.QUEUED, {}, {"shares_s": shares_s})
+        self._display.queued(shares_s, why)
 
     def cut_off(self) -> None:
         """Journal how long abandoned attempts had run: they used resources, and may be continued."""

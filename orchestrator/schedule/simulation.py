@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import heapq
-import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.schedule.cluster import Node, Placement
@@ -83,14 +82,14 @@ class Timetable:
         """Seconds from the first start to the last end; None if no duration is known."""
         return None if self.schedule and self.unknown == len(self.schedule) else makespan_s(self.schedule)
 
-    def shares_s_of(self, trials: Sequence[TrialSpec]) -> dict[str, float]:
-        """Return by how many seconds each trial makes the schedule longer, by its id; {} if no duration is known.
+    def shares_s_of(self, trials: Sequence[TrialSpec]) -> dict[str, float | None]:
+        """Return by how many seconds each trial makes the schedule longer, by its id; None if no duration is known.
 
         A trial that is not in the schedule, because it waits for a node, counts as the mean of the others.
         """
         total_s = sum(place.end_s - place.start_s for place in self.schedule)
         if not total_s or self.makespan_s is None:
-            return {}
+            return dict.fromkeys((trial.trial_id for trial in trials), None)
         at_once = total_s / self.makespan_s
         shares_s = {place.trial.trial_id: (place.end_s - place.start_s) / at_once for place in self.schedule}
         mean_s = statistics.fmean(shares_s.values())
@@ -103,21 +102,6 @@ class Timetable:
         return sum(gpus * seconds for gpus, seconds in known if seconds is not None) / 3600
 
 
-def time_left_s(took_s: Sequence[float], running_s: Sequence[float], waiting: int, at_once: float) -> float | None:
-    """Estimate the seconds until the last trial ends, if all take the median of those that have ended.
-
-    `running_s` says how long each running trial has run, `at_once` how many run at a time. None until two trials have
-    ended: most of the first one's time may be the start of its processes.
-    """
-    if not waiting and not running_s:
-        return 0.0
-    if len(took_s) < 2:
-        return None
-    typical_s = statistics.median_low(took_s)
-    current_s = max((max(0.0, typical_s - seconds) for seconds in running_s), default=0.0)
-    return current_s + waiting * typical_s / at_once
-
-
 _BELIEVED = 3
 """How many trials the plan's estimate counts as, beside those that have ended: the first of them start processes."""
 
@@ -128,20 +112,23 @@ class TimeLeft:
     Where the plan foresees none, all trials count alike.
     """
 
-    def __init__(self, trial_ids: Iterable[str], shares_s: Mapping[str, float]) -> None:
-        """`trial_ids` are to run; `shares_s` are those of a timetable."""
-        self._is_foreseen = bool(shares_s)
-        self._shares_s = dict(shares_s or dict.fromkeys(trial_ids, 1.0))
-        self._typical_s = statistics.fmean(shares_s.values()) if shares_s else 1.0
-        self._open_s = math.fsum(self._shares_s.values())  # of the trials that have not ended
-        self._done_s = self._took_s = _BELIEVED * self._typical_s if shares_s else 0.0
+    def __init__(self) -> None:
+        self._shares_s: dict[str, float] = {}
+        self._typical_s, self._is_foreseen = 1.0, False
+        self._open_s = self._done_s = self._took_s = 0.0  # `open`: of the trials that have not ended
         self._is_under_way = False
         self._last_s: float | None = None  # when the last trial has ended, or the first one has started
 
-    def added(self, trial_ids: Collection[str]) -> None:
-        """Count further trials."""
-        self._open_s += len(trial_ids) * self._typical_s
-        self._shares_s.update(dict.fromkeys(trial_ids, self._typical_s))
+    def queued(self, shares_s: Mapping[str, float | None]) -> None:
+        """Count trials that are to run, by the shares of a timetable."""
+        known = [share_s for share_s in shares_s.values() if share_s is not None]
+        # The first trials tell whether shares are seconds or numbers of trials.
+        if not self._shares_s and known:
+            self._typical_s, self._is_foreseen = statistics.fmean(known), True
+            self._done_s = self._took_s = _BELIEVED * self._typical_s
+        for trial_id, share_s in shares_s.items():
+            self._shares_s[trial_id] = share_s if share_s is not None and self._is_foreseen else self._typical_s
+            self._open_s += self._shares_s[trial_id]
 
     def dequeued(self, trial_ids: Iterable[str]) -> None:
         """Count trials no longer that will not run."""

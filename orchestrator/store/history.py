@@ -15,7 +15,7 @@ from typing import Any
 from orchestrator.store.alike import same_speed
 from orchestrator.store.record import TRAINING_TIMES, Kind, Record, TrialRecord
 from orchestrator.store.soundness import checked_record
-from sweeps.axes import flat, is_whole
+from sweeps.axes import flat, is_number, is_whole
 from sweeps.probe import probe_id
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
@@ -136,6 +136,8 @@ class History:
         self.planned = 0  # the number of trials that the last driver planned; 0 if it did not record it
         self._open: int | None = None  # the number of them that had no end when it began; None if it did not record it
         self._ended_since: set[str] = set()  # the trials that have ended since then
+        self.queued: dict[str, float | None] = {}  # what the last driver has queued, as in the record
+        self.ended_since: list[TrialRecord] = []  # how trials and repetitions have ended since it began
         self.spent_gpu_s = 0.0
         """GPU-seconds (or worker-seconds) of all attempts, repetitions and probes, under any config."""
         self._fingerprints: list[Mapping[str, Any] | None] = [None]
@@ -161,6 +163,10 @@ class History:
             self.tables = tables if isinstance(tables, Mapping) else {}
         if record.kind == Kind.SWEEP:
             self._take_sweep(value)
+        elif record.kind == Kind.QUEUED:
+            shares_s = value.get("shares_s")
+            known = shares_s.items() if isinstance(shares_s, Mapping) else ()
+            self.queued |= {trial: float(share_s) if is_number(share_s) else None for trial, share_s in known}
         elif record.kind == Kind.PROBED:
             self._probes.append((self._current, value))
         elif record.kind == Kind.STARTED and is_whole(value.get("attempt")):
@@ -182,6 +188,7 @@ class History:
         self.planned = value["planned"] if is_whole(value.get("planned")) else 0
         self._open = value["open"] if is_whole(value.get("open")) else None
         self._ended_since = set()
+        self.queued, self.ended_since = {}, []
         if isinstance(driver, Mapping):
             self.driver = driver
         if isinstance(hardware, Mapping):
@@ -193,6 +200,7 @@ class History:
             return
         trial = self.trials.setdefault(trial_id, TrialHistory())
         record = replace(record, in_kept_processes=self._ran_in_kept_processes(record))
+        self.ended_since.append(record)
         if record.measures:
             timed = self.of(record.measures)
             timed.repeat_timing(record)

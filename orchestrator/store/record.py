@@ -24,6 +24,9 @@ class Kind(StrEnum):
     """`{fingerprint, rerun, driver, hardware, planned, open}`: a driver took up the sweep. `fingerprint` is the config
     outside `sweep.axes`, `driver` the driver's provenance, `hardware` the models of the devices, `planned` the number
     of trials, `open` that of trials without an end."""
+    QUEUED = "queued"
+    """`{shares_s}`: the driver will run these trials, each with the seconds by which it makes the sweep longer (by its
+    id; null if unknown)."""
     STARTED = "started"
     """`{trial_id, attempt}`: the gang was told to start this attempt. With `measures`, as in `TrialRecord`, if any."""
     RETRIED = "retried"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,22 @@ def told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., An
 
 
 def start_sweep(journal: Journal, planned: int = 6) -> None:
+    """Three of the trials have ended, each 10 s after the one before, the last one now."""
     journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {}, "planned": planned})
-    for seed in range(3):
-        status = "failed" if seed == 2 else "ok"
-        journal.append(Kind.FINISHED, record_of(1, seed, metrics={}, wall_s=10.0).to_json() | {"status": status})
+    ends = [record_of(1, seed, metrics={}, wall_s=10.0, finished_at=ago(10 * (2 - seed))) for seed in range(3)]
+    trial_ids = [*(end.trial_id for end in ends), "running", *map(str, range(4, planned))]
+    journal.append(Kind.QUEUED, {"shares_s": dict.fromkeys(trial_ids, 10.0)})
+    for end in ends:
+        journal.append(Kind.FINISHED, end.to_json() | {"status": "failed" if end.seed == 2 else "ok"})
 
 
-def test_status_of_a_running_sweep(told: Callable[..., Any], tmp_path: Path) -> None:
+def ago(seconds: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="seconds")
+
+
+def test_status_of_a_running_sweep(
+    told: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = ResultsFolder(tmp_path / "mine")
     with DirectoryLock(folder), Journal.open(folder.journal) as journal:
         start_sweep(journal)
@@ -43,10 +53,18 @@ def test_status_of_a_running_sweep(told: Callable[..., Any], tmp_path: Path) -> 
         assert "process" in status["driver"] and status["state"] == "running"
         assert status["trials"] == {"failed": 1, "ok": 2, "running": 1, "waiting": 2}
         journal.append(Kind.STARTED, {"trial_id": "again", "attempt": 1, "measures": record_of(1, 0).trial_id})
-        assert told("status")["trials"] == {"failed": 1, "ok": 2, "running": 2, "waiting": 2}
+        again = told("status")
+        assert again["trials"] == {"failed": 1, "ok": 2, "running": 2, "waiting": 2}
+        assert [bool(trial["measures"]) for trial in again["running"]] == [False, True]
+        assert main(["mode=status", f"results_dir={folder.root}"]) == 0
+        assert f"timed again: {record_of(1, 0).trial_id[:8]} " in capsys.readouterr().out
         (trial,) = status["running"]
         assert trial["trial_id"] == "running" and trial["cell"] == "2×32 sqrt, seed=0"
-        assert 20 <= status["left_s"] <= 30  # two wait; the running one takes 10 s, too
+        assert 25 <= status["left_s"] <= 30  # three trials at the pace so far
+        # A further seed, which the plan did not have.
+        journal.append(Kind.QUEUED, {"shares_s": {"further": 5.0}})
+        status = told("status")
+        assert (status["planned"], status["trials"]["waiting"]) == (7, 3) and 30 <= status["left_s"] <= 35
     status = told("status", "sweep.name=mine")
     assert (status["driver"], status["running"], status["interrupted"]) == (None, [], 2)
     assert status["state"] == "not finished" and status["trials"]["waiting"] == 3

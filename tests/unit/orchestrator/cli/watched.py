@@ -24,6 +24,7 @@ CONFIG = "{gpus: 2, axes: {gpus: 2, seed: 0}, batch: {global_batch_size: 64, sha
 def write_sweep(journal: Journal, folder: ResultsFolder) -> None:
     """Journal four ended trials and one that runs, with the files of each."""
     journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {}, "planned": 6})
+    journal.append(Kind.QUEUED, {"shares_s": {RUNNING: 5.0, "waiting-1": 5.0}})
     for gpus, seed, rate in ((1, 0, 1000.0), (2, 0, 1800.0), (2, 1, 9000.0)):
         metrics = {"samples_per_s": rate, "val_accuracy": 0.5 + seed / 4, "foreign_cpu": 0.9 * seed, "epochs": 3}
         record = record_of(gpus, seed, metrics=metrics, note=EVIL if seed else "", axes={"model": EVIL})

@@ -267,7 +267,8 @@ def test_results_are_gone_through_only_when_a_trial_has_ended(monkeypatch):
 
 
 def test_the_time_left_is_the_plans_at_the_pace_so_far():
-    time_left = TimeLeft([], {"a": 10.0, "b": 10.0, "c": 20.0, "copy": 0.0})
+    time_left = TimeLeft()
+    time_left.queued({"a": 10.0, "b": 10.0, "c": 20.0, "copy": 0.0})
     assert time_left.left_s(99.0, []) == 40
     time_left.started(100.0)
     assert time_left.left_s(104.0, ["a"]) == 36
@@ -276,12 +277,16 @@ def test_the_time_left_is_the_plans_at_the_pace_so_far():
     assert time_left.left_s(150.0, ["b"]) == 60  # and its end changes nothing
     time_left.ended("probe", 151.0)
     time_left.ended("copy", 151.0)
-    time_left.added(["d"])
+    time_left.queued({"d": None})
     for trial_id in ("b", "c", "d"):
         assert time_left.left_s(160.0, [trial_id]) > 0
         time_left.ended(trial_id, 160.0)
     assert time_left.left_s(161.0, []) == 0
-    assert TimeLeft(["a"], {}).left_s(0.0, []) is None
+    unknown, settling = TimeLeft(), TimeLeft()
+    unknown.queued({"a": None})
+    settling.queued({})
+    settling.queued({"e": 5.0})  # nothing was to run before
+    assert (unknown.left_s(0.0, []), settling.left_s(0.0, [])) == (None, 5)
 
 
 def test_a_trial_with_the_timing_of_another_one_says_so():
@@ -318,7 +323,7 @@ def test_the_counts_are_those_of_the_trials_however_they_end():
         count()
         display.started(TRIALS[0])
         display.finished(TRIALS[0], TrialOutcome(wall_s=1.0))
-        display.queued([repetition, TRIALS[3]], "further")
+        display.queued(dict.fromkeys((repetition.trial_id, TRIALS[3].trial_id)), "further")
         count()
         display.dequeued([*TRIALS[1:4], repetition])
         display.skipped([(TRIALS[1], slow), (TRIALS[2], no_money), (repetition, no_money)])

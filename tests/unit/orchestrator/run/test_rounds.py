@@ -45,8 +45,8 @@ class Notes:
     def dequeued(self, trials):
         self.gone += trials
 
-    def queued(self, trials, why):
-        self.told.append((why.partition(":")[0], len(trials)))
+    def queued(self, shares_s, why):
+        self.told.append((why.partition(":")[0], len(shares_s)))
 
     def drop_branch_point(self, branch):
         self.dropped.append(point_of(branch))

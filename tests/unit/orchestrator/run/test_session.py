@@ -227,7 +227,7 @@ REPETITION = replace(TRIAL, trial_id="again", purpose=Purpose.WINDOW, measures="
 
 
 def repeat(taken_up: Session, outcome: TrialOutcome) -> None:
-    taken_up.queued([REPETITION], "disturbed timings")
+    taken_up.queued({REPETITION.trial_id: 2.0}, "disturbed timings")
     run_to(taken_up, outcome, {"epoch": 1}, of=REPETITION)
 
 
@@ -236,7 +236,8 @@ def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(result
     run_to(taken_up, timed(1.0, foreign_cpu=0.4), {"epoch": 1}, {"epoch": 2})
     curve = results_folder.metrics("t").read_bytes()
     repeat(taken_up, replace(timed(2.0), metrics={**timed(2.0).metrics, "accuracy": 0.1}))
-    assert kinds(results_folder) == ["started", "finished"] * 2 and results_folder.metrics("t").read_bytes() == curve
+    assert kinds(results_folder) == ["started", "finished", "queued", "started", "finished"]
+    assert results_folder.metrics("t").read_bytes() == curve
     assert (
         row(results_folder).attempt,
         row(results_folder).metrics["samples_per_s"],
