@@ -28,7 +28,7 @@ from orchestrator.decision.contest import (
 )
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, SURE_OF_SELECTED
 from orchestrator.statistics import margins
-from orchestrator.statistics.intervals import Array, Moments, least_error
+from orchestrator.statistics.intervals import Array, Moments, least_error, student_quantile
 
 DRAWS = 20_000
 ROUNDING = 1e-9
@@ -324,8 +324,6 @@ class Midway:
         the cell is `margins.SHORT` short instead. None for the baseline, without a baseline, and without a further
         seed.
         """
-        from scipy.special import stdtrit
-
         base, own, margin = self.contest.baseline, self._accuracies, self.contest.margin
         if base is None or row == base or not self.seeds_left[row] or math.isnan(self._shortfalls[row]):
             return None
@@ -333,7 +331,7 @@ class Midway:
         still = own.error[row] * math.sqrt(own.n[row] / n * left / (n + left)), own.freedom[row]
         of_base = self._at_the_end(own).error[base], own.freedom[base]
         freedom = min((degrees for error, degrees in (still, of_base) if error != 0), default=NORMAL)
-        gain = float(stdtrit(min(freedom, NORMAL), SURE)) * math.hypot(still[0], of_base[0])  # the quantile SURE of t
+        gain = float(student_quantile(min(freedom, NORMAL), SURE)) * math.hypot(still[0], of_base[0])
         least = own.point[base] - (margins.SHORT * margin if math.isnan(gain) else margin + gain)
         return float(n * least - own.n[row] * own.point[row])
 

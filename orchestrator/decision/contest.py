@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from orchestrator.statistics import margins
 from orchestrator.statistics.collapses import Collapses, share_draws
-from orchestrator.statistics.intervals import UPPER_95, Array, Interval, Moments, least_error, logs
+from orchestrator.statistics.intervals import Array, Interval, Moments, least_error, logs, student_quantile
 from orchestrator.statistics.pooling import Likeness, pooled_draws
 from orchestrator.statistics.variances import moderated
 
@@ -114,9 +114,7 @@ class Means:
 
     def intervals(self) -> Interval:
         """Return 95% intervals, one per cell."""
-        from scipy.special import stdtrit
-
-        half = stdtrit(np.minimum(self.freedom, NORMAL), UPPER_95) * self.error
+        half = student_quantile(np.minimum(self.freedom, NORMAL)) * self.error
         return Interval(point=self.point, lo=self.point - half, hi=self.point + half)
 
     def minus(self, row: int) -> Means:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.statistics import margins
-from orchestrator.statistics.intervals import Array
+from orchestrator.statistics.intervals import Array, student_quantile
 from orchestrator.statistics.pooling import Likeness
 
 _FALSE_ALARMS = 0.002  # probability that any seed of a sweep is found, if none collapsed and accuracies are normal
@@ -47,8 +47,6 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
     compared with an upper quantile of their cell, so that also most seeds of a cell may collapse. What a seed does to
     three quarters of the cells is no collapse. Cells with fewer than `fewest` seeds, at least two, are not judged.
     """
-    from scipy.special import stdtrit  # slow to import
-
     known = ~np.isnan(values)
     several = known.sum(axis=1) >= fewest
     is_collapsed = np.zeros(values.shape, dtype=bool)
@@ -62,7 +60,8 @@ def collapsed(values: Array, margin: float, fewest: int = 2) -> npt.NDArray[np.b
     count = int(known[several].sum())
     freedom = _DOF_SHARE * (count - several.sum())
     scale = np.sqrt((freedom * _scales(drops) ** 2 + _PRIOR_DOF * margin**2) / (freedom + _PRIOR_DOF))
-    limit = np.maximum(margins.FAR_BEHIND * margin, stdtrit(freedom + _PRIOR_DOF, 1 - _FALSE_ALARMS / count) * scale)
+    by_chance = student_quantile(freedom + _PRIOR_DOF, 1 - _FALSE_ALARMS / count) * scale
+    limit = np.maximum(margins.FAR_BEHIND * margin, by_chance)
     is_collapsed[judged] = np.nan_to_num(drops) > limit[:, None]
     return is_collapsed
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.statistics.intervals import UPPER_90, UPPER_95, Array, Interval
+from orchestrator.statistics.intervals import UPPER_90, UPPER_95, Array, Interval, student_quantile
 
 BATCHES = 3  # the fit needs this many different batches
 _GRID = np.concatenate([[0.0], np.geomspace(1e-6, 1e6, 27_632)])
@@ -49,10 +49,8 @@ class BatchEconomy:
 
     def _inside(self, upper: float) -> Array:
         """Return which values of u an interval with this upper quantile holds; none without degrees of freedom."""
-        from scipy.special import stdtrit  # slow to import
-
         freedom = self.trials - 2
-        bound = max(float(self.squares.min()), 1e-12) * (1 + float(stdtrit(freedom, upper)) ** 2 / freedom)
+        bound = max(float(self.squares.min()), 1e-12) * (1 + float(student_quantile(freedom, upper)) ** 2 / freedom)
         return np.asarray(self.squares <= bound)
 
     def critical_batch(self) -> Interval:
@@ -64,11 +62,11 @@ class BatchEconomy:
 
     def samples_at(self, batch: float) -> Interval:
         """Return the samples to the target at this batch, with a 90% interval."""
-        from scipy.special import stdtrit
-
         logs = self.levels + np.log1p(_GRID * batch / self.unit)
         likely, allowed = int(self.squares.argmin()), logs[self._inside(UPPER_90)]
         freedom = self.trials - 2
-        reach = float(stdtrit(freedom, UPPER_90)) * math.sqrt(float(self.squares.min()) / freedom / self.trials)
+        reach = float(student_quantile(freedom, UPPER_90)) * math.sqrt(
+            float(self.squares.min()) / freedom / self.trials
+        )
         ends = np.exp([logs[likely], allowed.min() - reach, allowed.max() + reach])
         return Interval(point=ends[0], lo=ends[1], hi=ends[2])

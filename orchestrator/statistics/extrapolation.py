@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from orchestrator.statistics.intervals import UPPER_90, Array, Interval
+from orchestrator.statistics.intervals import UPPER_90, Array, Interval, student_quantile
 
 COUNTS = 3  # an extrapolation needs this many different GPU counts
 FARTHEST = 8  # it ends at this many times the largest count
@@ -152,8 +152,6 @@ def _growth_factor(ratio: float, last_doublings: float, further_doublings: float
 
 def _half_width(deviations: Array, prior: float) -> float:
     """Return the half width of a mean's 90% interval, from the deviations of the seeds."""
-    from scipy.special import stdtrit  # slow to import
-
     seeds = len(deviations)
     variance = (float(deviations @ deviations) + prior**2) / seeds
-    return float(stdtrit(seeds, UPPER_90)) * math.sqrt(variance / seeds)
+    return float(student_quantile(seeds, UPPER_90)) * math.sqrt(variance / seeds)

@@ -71,6 +71,14 @@ class Moments:
         return Moments(n=n, mean=mean, variance=_divide((deviation**2).sum(axis=-1), n - 1))
 
 
+def student_quantile(freedom: npt.ArrayLike, upper: float = UPPER_95) -> Array:
+    """Return the quantile `upper` of Student's t; NaN without degrees of freedom."""
+    from scipy.special import stdtrit  # slow to import
+
+    degrees = np.asarray(freedom, dtype=np.float64)
+    return np.asarray(stdtrit(np.where(degrees > 0, degrees, np.nan), upper))
+
+
 def student(sample: Moments, upper: float = UPPER_95) -> Interval:
     """Return the mean x̄ ± t(n − 1)·s/√n. Assumes independent normal values. `upper`: the quantile of the upper end."""
     return _around(sample.mean, _divide(sample.variance, sample.n), sample.n - 1, upper)
@@ -100,8 +108,6 @@ def apart_from_shared(one: Moments, other: Moments) -> tuple[Interval, Interval]
     own error, and the spread between rows beyond such errors, from their median absolute deviation, so that the few
     rows that did change widen it little (Huber, "Robust Statistics", Wiley 1981, chapter 5).
     """
-    from scipy.special import stdtrit  # slow to import
-
     change, (squared, freedom) = one.mean - other.mean, welch_error(one, other)
     known = ~np.isnan(change + squared)
     rows = int(known.sum())
@@ -114,8 +120,8 @@ def apart_from_shared(one: Moments, other: Moments) -> tuple[Interval, Interval]
     spread = (1.4826 * rows / (rows - 0.8) * float(np.median(np.abs(change[known] - centre)))) ** 2
     between = max(0.0, spread - float(np.median(squared[known])))
     of_centre = math.pi / 2 * spread / rows
-    t = float(stdtrit(_EFFICIENCY * (rows - 1), UPPER_95))
-    own = np.asarray(stdtrit(np.where(freedom > 0, freedom, np.nan), UPPER_95)) ** 2 * squared
+    t = float(student_quantile(_EFFICIENCY * (rows - 1)))
+    own = student_quantile(freedom) ** 2 * squared
     half, of_all = np.sqrt(own + t**2 * (between + of_centre)), t * math.sqrt(of_centre)
     apart = change - centre
     return Interval(point=centre, lo=centre - of_all, hi=centre + of_all), Interval(
@@ -151,10 +157,7 @@ def ratio(one: npt.ArrayLike, other: npt.ArrayLike, *, paired: bool) -> Interval
 
 
 def _around(point: Array, squared_error: Array, freedom: Array, upper: float = UPPER_95) -> Interval:
-    from scipy.special import stdtrit  # slow to import
-
-    t = stdtrit(np.where(freedom > 0, freedom, np.nan), upper)
-    half = t * np.sqrt(squared_error)
+    half = student_quantile(freedom, upper) * np.sqrt(squared_error)
     return Interval(point=point, lo=point - half, hi=point + half)
 
 
@@ -254,6 +257,6 @@ def bootstrap_mean(values: Array) -> Interval:
 
 def expanded_tail(n: int) -> float:
     """Return the share of resamples to leave out at each end."""
-    from scipy.special import ndtr, stdtrit  # slow to import
+    from scipy.special import ndtr  # slow to import
 
-    return float(ndtr(-math.sqrt(n / (n - 1)) * stdtrit(n - 1, UPPER_95)))
+    return float(ndtr(-math.sqrt(n / (n - 1)) * student_quantile(n - 1)))

@@ -10,6 +10,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.statistics.intervals import student_quantile
+
 Losses = TypeVar("Losses", float, npt.NDArray[np.float64])
 
 ROUNDING = 1e-9
@@ -75,6 +77,4 @@ class Difference:
 @lru_cache(maxsize=256)
 def quantile(freedom: float) -> float:
     """Return the quantile of Student's t that leaves out LEVEL."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, 1 - LEVEL))
+    return float(student_quantile(freedom, 1 - LEVEL))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from orchestrator.statistics.intervals import UPPER_95, Array
+from orchestrator.statistics.intervals import Array, student_quantile
 
 MOST_SEEDS = 30  # the largest practical number of seeds for a recommendation
 
@@ -24,11 +24,11 @@ def seeds_to_tell(gap: float, variance: float, error: float, probability: float)
     with mean `gap` and standard deviation `error`, which is what few seeds say about it. `variance` is that of the
     difference between values of one seed. Returns the median need, at most MOST_SEEDS.
     """
-    from scipy.special import ndtr, stdtrit
+    from scipy.special import ndtr  # slow to import
 
     chance = 0.0
     for n in range(2, MOST_SEEDS + 1):
-        told = stdtrit(n - 1, probability) * math.sqrt(variance / n)
+        told = float(student_quantile(n - 1, probability)) * math.sqrt(variance / n)
         known = float(abs(gap) >= told)
         chance = known if error == 0 else 1 - float(ndtr((told - gap) / error) - ndtr((-told - gap) / error))
         if chance >= 0.5:
@@ -41,10 +41,8 @@ def seeds_to_exclude_0(values: Array) -> int | None:
 
     The result is above the number of `values`; None above MOST_TO_SETTLE.
     """
-    from scipy.special import stdtrit
-
     gap, deviation = abs(float(values.mean())), float(values.std(ddof=1))
     for n in range(len(values) + 1, MOST_TO_SETTLE + 1):
-        if (float(stdtrit(n - 1, UPPER_95)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
+        if (float(student_quantile(n - 1)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
             return n
     return None

@@ -15,7 +15,7 @@ import pandas as pd
 
 from orchestrator.analysis.summary import further_axes
 from orchestrator.config.request import Metric, Terms
-from orchestrator.statistics.intervals import UPPER_95, Array, Moments
+from orchestrator.statistics.intervals import Array, Moments, student_quantile
 from orchestrator.statistics.margins import excess
 from orchestrator.statistics.variances import moderated
 from orchestrator.text.rows import Document, Row, TextTable, figure, named
@@ -78,14 +78,12 @@ def branches(trials: pd.DataFrame, cells: pd.DataFrame, metric: Metric, margin: 
 
 def _with_intervals(frame: pd.DataFrame, losses: Sequence[Array]) -> pd.DataFrame:
     """Return the rows with the 95% interval of each loss."""
-    from scipy.special import stdtrit  # slow to import
-
     moments = [Moments.of(values) for values in losses]
     n, mean, variance = (np.array([getattr(row, name) for row in moments]) for name in ("n", "mean", "variance"))
     # The branches at the reference batch are compared with themselves and do not vary.
     varies = np.where(variance > 0, variance, np.nan)
     pooled, freedom = moderated(varies, n - 1)
-    half = stdtrit(np.where(freedom > 0, freedom, np.nan), UPPER_95) * np.sqrt(pooled / n)
+    half = student_quantile(freedom) * np.sqrt(pooled / n)
     half = np.where(variance == 0, 0.0, half)
     return frame.assign(worse_by=mean, worse_by_lo=mean - half, worse_by_hi=mean + half)
 
