@@ -79,9 +79,10 @@ CONNECTION_ERROR = re.compile(
 """Errors of torch.distributed in a rank that has lost the connection to another rank: not the root cause."""
 
 
-def without_rank(note: str) -> str:
-    """Return a trial's note without the rank that tells it: `rank 1 on node-b: `, which differs between trials."""
-    return re.sub(r"^rank \d+( on [^:]+)?: ", "", note)
+def reason_of(note: str) -> str:
+    """Return why a trial failed, by its note: the first line without the rank that tells it, `rank 1 on node-b: `."""
+    # Later lines differ from trial to trial, and so does the rank that failed first.
+    return re.sub(r"^rank \d+( on [^:]+)?: ", "", note.partition("\n")[0])
 
 
 @dataclass(frozen=True, kw_only=True)

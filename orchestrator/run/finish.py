@@ -43,7 +43,7 @@ from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.tables.terminal import show_problems
 from orchestrator.text.numbers import not_a_formula
 from orchestrator.text.rows import Document
-from sweeps.rank_exit import without_rank
+from sweeps.rank_exit import reason_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -194,7 +194,7 @@ def trial_problems(folder: ResultsFolder, records: Sequence[TrialRecord]) -> lis
     by_note: dict[str, list[TrialRecord]] = {}
     for record in records:
         if record.status is Status.FAILED:
-            by_note.setdefault(_NUMBER.sub("", without_rank(record.note)), []).append(record)
+            by_note.setdefault(_NUMBER.sub("", reason_of(record.note)), []).append(record)
     problems = []
     for failed in by_note.values():
         first = failed[0]

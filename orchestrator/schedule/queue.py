@@ -19,7 +19,7 @@ from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
 from sweeps.gpus import cost_of
 from sweeps.layout import Gang
-from sweeps.rank_exit import OWN_FAULT, Cause, without_rank
+from sweeps.rank_exit import OWN_FAULT, Cause, reason_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -58,9 +58,7 @@ class SystematicFailures:
         if outcome.status is not Status.FAILED:
             self._is_off = True
             return
-        # Later lines of a note differ from trial to trial, and so does the rank that failed first.
-        first_line = (outcome.note.splitlines() or [""])[0]
-        self._failed[trial.trial_id] = (without_rank(first_line), trial)
+        self._failed[trial.trial_id] = (reason_of(outcome.note), trial)
         # Two reasons show that the failures depend on the axes after all.
         self._is_off |= len({_without_batch(reason, failed) for reason, failed in self._failed.values()}) > 1
 
