@@ -70,6 +70,11 @@ class Window:
     seconds: float
     steps: int
 
+    def figures(self, global_batch_size: int) -> dict[str, float]:
+        """Return the window's columns; `samples_per_s` counts the distinct samples of all ranks."""
+        samples_per_s = self.steps * global_batch_size / self.seconds
+        return {"samples_per_s": samples_per_s, "window_s": self.seconds, "window_steps": self.steps}
+
 
 def window_of_laps(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> Window | None:
     """Return a whole lap at the median pace of those after the first, if each of them is long enough for a window.
@@ -160,7 +165,7 @@ def measure_window(
 def timings(
     laps: Sequence[Lap], window: Window | None, *, steps_per_epoch: float, global_batch_size: int
 ) -> dict[str, Any]:
-    """Return the trial's times by column name; `samples_per_s` counts the distinct samples of all ranks.
+    """Return the trial's times by column name.
 
     An epoch has a fraction of a step if the batch does not divide it.
     A training that ended within its first epoch has no `first_epoch_s`. Without a window there is no speed.
@@ -170,10 +175,6 @@ def timings(
         figures["first_epoch_s"] = laps[0].seconds
     figures["train_s"] = math.fsum(lap.seconds for lap in laps)
     if window:
-        figures |= {
-            "epoch_s": window.seconds / window.steps * steps_per_epoch,
-            "samples_per_s": window.steps * global_batch_size / window.seconds,
-            "window_s": window.seconds,
-            "window_steps": window.steps,
-        }
+        figures["epoch_s"] = window.seconds / window.steps * steps_per_epoch
+        figures |= window.figures(global_batch_size)
     return figures

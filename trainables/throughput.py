@@ -36,8 +36,4 @@ def throughput(
         window = measure_window(
             take, clock=clock, rank_group=rank_group, least_s=least_s, least_steps=least_steps, pace=pace
         )
-    return {
-        "samples_per_s": window.steps * context.batch.global_batch_size / window.seconds,
-        "window_s": window.seconds,
-        "window_steps": window.steps,
-    }
+    return window.figures(context.batch.global_batch_size)

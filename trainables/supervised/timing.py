@@ -46,8 +46,11 @@ class Timing:
         """
         if self._loop.at.times > 1:  # no window is like another: take all epochs but the first
             steady = epochs[1:] or epochs
-            seconds, steps = math.fsum(epoch.seconds for epoch in steady), sum(epoch.steps for epoch in steady)
+            seconds = math.fsum(epoch.seconds for epoch in steady)
+            steps = sum(epoch.steps for epoch in steady)
             samples = sum(epoch.samples for epoch in steady)
+            if not steps:  # the training had ended before this process began
+                return self._timings(laps, None, models)
             figures = self._timings(laps, Window(seconds=seconds, steps=steps), models)
             epoch_s = seconds / samples * self._replica.inputs.feed.epoch_samples
             return figures | {"samples_per_s": samples * models / seconds, "epoch_s": epoch_s}

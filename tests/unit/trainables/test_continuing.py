@@ -22,6 +22,7 @@ from tests.unit.trainables.ranks import (
 )
 from trainables import checkpoints, isolation, rank
 from trainables.context import Context
+from trainables.supervised.training import SupervisedTrial
 
 OFTEN = CONFIG["trainable"] | {"checkpoint_every_s": 0.0}
 AUGMENT = {"crop_padding": 1, "flip": True, "cutout": 2}
@@ -128,6 +129,17 @@ def test_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest
     [remark] = went_on["remarks"]
     assert "epoch 3" in remark and "9 steps" in remark
     assert (went_on["weights"], went_on["told"]) == (whole["weights"], whole["told"])
+
+
+@pytest.mark.parametrize("name", ["momentum", "growing batch, lars, accumulation"])
+def test_a_crash_after_the_last_epoch_repeats_none(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "MAX_TIME_SHARE", float("inf"))
+    asked = replace(asked_of(CASES[name]), trial_dir=tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(SupervisedTrial, "evaluate", lambda trial: 1 / 0)
+        assert rank.run(asked, lambda row: None, lambda: False).status == "failed"
+    answer = rank.run(asked, lambda row: None, lambda: False)
+    assert answer.status == "ok" and answer.metrics["epochs"] == 3, answer.note
 
 
 def both(pair: Processes, asked: RankRequest, folder: Path | None, looks: int | None = None) -> list[dict[str, Any]]:
