@@ -192,8 +192,20 @@ def _is_setting(argument: str) -> bool:
     return section in _SECTIONS or key == _REFERENCE
 
 
-def what_if(history: History, composition: Composition) -> str:
-    """Return the settings of a report in which this config differs from the sweep's own, as a folder's name."""
+def what_if(history: History, composition: Composition) -> tuple[str, Sequence[str]]:
+    """Return the settings in which this config of a report differs from the sweep's own, and the sweep's command line.
+
+    The settings are a folder's name, and the command line has them.
+    """
+    arguments, name = _arguments_in(history), _what_if(history, composition)
+    if not name:
+        return "", arguments
+    given = [argument for argument in composition.arguments if key_of(argument).startswith(WHAT_IF_KEYS)]
+    keys = {key_of(argument) for argument in given}
+    return name, [*(argument for argument in arguments if key_of(argument) not in keys), *given]
+
+
+def _what_if(history: History, composition: Composition) -> str:
     recorded = recorded_arguments(history)
     asked = {argument for argument in composition.arguments if _is_setting(argument)}
     differing = {key_of(argument) for argument in asked.symmetric_difference(recorded)}

@@ -294,10 +294,11 @@ def _copying(request: Request, folder: ResultsFolder, console: Console) -> Abstr
     return Copying(request.store, folder, console)
 
 
-def report(checked: CheckedSweep, console: Console, what_if: Callable[[History], str] = lambda history: "") -> int:
+def report(checked: CheckedSweep, console: Console, what_if: Callable[[History], tuple[str, Sequence[str]]]) -> int:
     """Rebuild the tables and the report from what can be read in the journal, run nothing, and return the exit status.
 
-    `what_if` names settings that differ from the sweep's own: the files are then written beside those of the sweep.
+    `what_if` names settings that differ from the sweep's own (the files are then written beside those of the sweep),
+    and returns the command line that the report repeats.
     """
     request = checked.request
     folder = ResultsFolder(request.results_dir)
@@ -312,9 +313,10 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
             lines = [f"{folder.root}: {problem}" for problem in results.problems]
             stand = f"; {folder.tables} stays as it was" if folder.tables.is_dir() else ""
             raise ConfigError([*lines, f"{folder.journal}: no trial can be read{stand}"])
-        folder = replace(folder, what_if=what_if(history), set_aside=history.set_aside)
+        differing, arguments = what_if(history)
+        folder = replace(folder, what_if=differing, set_aside=history.set_aside)
         folder.create_output()
-        end = tables_written(request, folder, history, problems=results.problems)
+        end = tables_written(request, folder, history, arguments=arguments, problems=results.problems)
         show(end, console)
         write_slow_files(end, console)
         return end.exit_status

@@ -63,6 +63,7 @@ def tables_written(
     folder: ResultsFolder,
     history: History,
     *,
+    arguments: Sequence[str] | None = None,
     planned: Sequence[TrialSpec] | None = None,
     problems: Sequence[Problem] = (),
     in_time: bool = True,
@@ -70,7 +71,8 @@ def tables_written(
 ) -> SweepEnd:
     """Write the tables and the recommendation, and return how the sweep ended.
 
-    Without `planned`, the journal says what is missing. `problems` are known before. `in_time`: whether there is time
+    `arguments` are the command line that a command for more seeds repeats; None: that of the last driver. Without
+    `planned`, the journal says what is missing. `problems` are known before. `in_time`: whether there is time
     for `report.html`, which `write_slow_files` writes. `began_s` is when the driver began, on the monotonic clock.
 
     Raises OSError if the tables cannot be written or the disk is full. Any other failure becomes a problem and does not
@@ -92,7 +94,8 @@ def tables_written(
             missing=missing,
         )
     records = list(ends.values())
-    trials, cells, terms = collect(request, records, history.driver.get("arguments") or ())
+    arguments = history.driver.get("arguments") or () if arguments is None else arguments
+    trials, cells, terms = collect(request, records, arguments)
     terms = replace(terms, unfinished=history.is_unfinished if planned is None else missing > 0)
     sweep = str(cells["sweep"].iloc[0])
     steps = _Steps(folder)

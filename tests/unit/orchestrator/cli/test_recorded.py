@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.cli import app, recorded
 from orchestrator.cli.app import main
-from orchestrator.cli.recorded import recorded_arguments
+from orchestrator.cli.recorded import recorded_arguments, what_if
 from orchestrator.config import compose
 from orchestrator.store import results
 from orchestrator.store.history import History
@@ -136,9 +136,20 @@ def test_other_settings_of_a_report_get_their_own_files(report: Callable[..., tu
     assert {path: path.read_bytes() for path in (folder / "tables").iterdir()} == before
     (made,) = (folder / "what_if").iterdir()
     assert made.name == "report.objective=cost,report.price_per_gpu_hour=2"
-    assert json.loads((made / "tables" / "recommendation.json").read_text())["objective"]["name"] == "cost"
+    recommendation = json.loads((made / "tables" / "recommendation.json").read_text())
+    assert recommendation["objective"]["name"] == "cost"
     with (made / "tables" / "summary.csv").open(newline="") as file:
         assert all(row["cost"] for row in csv.DictReader(file))
+
+
+def test_commands_of_a_report_have_its_settings() -> None:
+    ran = ["sweep=batch_scaling", "report.margin=0.1", "report.price_per_gpu_hour=2"]
+    history = History([Record(kind=Kind.SWEEP, value={"fingerprint": {}, "driver": {"arguments": ran}})])
+    asked = ["sweep=batch_scaling", "report.margin=0.1", "report.price_per_gpu_hour=3", "mode=report"]
+    with compose.initialised():
+        name, arguments = what_if(history, compose.Composition(asked))
+        assert (name, sorted(arguments)) == ("report.price_per_gpu_hour=3", sorted(asked[:-1]))
+        assert what_if(history, compose.Composition([*ran, "mode=report"])) == ("", ran)
 
 
 @pytest.mark.parametrize("name", ["what_if", "what_if/report.margin=0.3"])
