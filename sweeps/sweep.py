@@ -154,6 +154,8 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
             errors += error.errors
         except ValueError as error:
             errors.append(str(error))
+    if not specs and not errors:
+        errors = ["sweep.exclude leaves no trial of the sweep"]
     if errors:
         raise ConfigError(errors)
     return specs

@@ -16,10 +16,11 @@ from orchestrator.config.compose import Composition
 from orchestrator.config.content_hashes import Versions
 from orchestrator.config.request import AUTO_GPUS, Request, target
 from orchestrator.config.schema import IDENTIFYING, at_default, trainable_part
+from orchestrator.config.trust import is_defined_there, is_users_own, named_code
 from orchestrator.schedule.cluster import Node, of_type
 from orchestrator.store.results import Results
 from orchestrator.store.secrets import NO_SECRETS, Secrets
-from sweeps.axes import Axes, Point
+from sweeps.axes import Axes, Point, flat
 from sweeps.branch import with_bases
 from sweeps.errors import ConfigError, UnknownChoice
 from sweeps.identity import COMMAND, digest, identity, without
@@ -225,11 +226,14 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
     return cast(dict[str, Any], json.loads(json.dumps(recorded)))
 
 
-def code_in(value: Any) -> set[str]:
-    """Return every `package.module:name` in a config: the trainable, and the user's model, data set or optimizer."""
-    if isinstance(value, Mapping):
-        return set().union(*(code_in(item) for item in value.values()))
-    return {value} if isinstance(value, str) and _CODE.fullmatch(value) else set()
+def code_in(sections: Mapping[str, Any]) -> set[str]:
+    """Return every `package.module:name` that is code: named as such in a config, or defined by a module of the user's.
+
+    `expandable_segments:True` in an environment variable, or `loss:value` in a pattern, is no code.
+    """
+    named = {name for _, name in named_code(sections) if _CODE.fullmatch(name)}
+    others = {text for _, text in flat(sections) if isinstance(text, str) and _CODE.fullmatch(text)} - named
+    return named | {text for text in others if is_users_own(text.partition(":")[0]) and is_defined_there(text)}
 
 
 def plugins_in(sections: Mapping[str, Any]) -> set[str]:

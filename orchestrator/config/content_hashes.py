@@ -74,7 +74,7 @@ def _errors_in_module(module: str, seen: set[Path], installed: bool) -> Iterator
         must_exist = installed and not changes_imports
         # An import inside `try` or a function may be allowed to fail.
         for line, name in ((node.lineno, name) for node in tree.body for name in _imported(node, package)):
-            if must_exist and _spec(name) is None:
+            if must_exist and spec_of(name) is None:
                 yield f"{file}, line {line}: there is no module {name.partition('.')[0]!r} in this environment"
             else:
                 yield from _errors_in_module(name, seen, must_exist)
@@ -107,7 +107,7 @@ def _parsed(file: Path, changed_ns: int) -> tuple[ast.Module, bool]:
     return ast.parse(text, str(file)), any(word.encode() in text for word in _CHANGES_IMPORTS)
 
 
-def _spec(name: str) -> ModuleSpec | None:
+def spec_of(name: str) -> ModuleSpec | None:
     """Return the spec of a name's top-level package; None if it cannot be found."""
     top = name.partition(".")[0]
     try:
@@ -119,7 +119,7 @@ def _spec(name: str) -> ModuleSpec | None:
 def source_file(module: str) -> Path | None:
     """Return the Python file of a module; None if there is none. Nothing is imported."""
     rest = module.split(".")[1:]
-    spec = _spec(module)
+    spec = spec_of(module)
     if spec is None:
         return None
     roots = [Path(root) for root in spec.submodule_search_locations or ()]

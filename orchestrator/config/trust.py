@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,14 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.config.content_hashes import OWN_PACKAGES, is_installed, origin_of, parsed_module, source_file
+from orchestrator.config.content_hashes import (
+    OWN_PACKAGES,
+    is_installed,
+    origin_of,
+    parsed_module,
+    source_file,
+    spec_of,
+)
 from orchestrator.config.hydra_private import OWN_PLUGINS, parsed_overrides
 from orchestrator.config.overrides import folder_of, key_of
 from orchestrator.config.search_path import shipped_dirs
@@ -227,7 +233,7 @@ def is_users_own(module: str) -> bool:
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top in OWN_PACKAGES:
         return False
-    spec = importlib.util.find_spec(top)
+    spec = spec_of(top)
     origins = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
     places = [Path(origin) for origin in origins if origin and origin not in ("built-in", "frozen", "namespace")]
     return bool(places) and not any(map(is_installed, places))

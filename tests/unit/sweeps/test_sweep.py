@@ -18,6 +18,12 @@ def test_a_trial_has_gang_batch_and_rate():
     assert trial.label == "s/gpus=2,device_batch_size=64,lr_rule=linear,seed=0"
 
 
+@pytest.mark.parametrize("entry", [{}, {"gpus": 1}, {"seed": [0, 1]}])
+def test_a_sweep_without_trials_is_refused(entry):
+    with pytest.raises(ConfigError, match=r"sweep\.exclude"):
+        expanded({"gpus": [1], "device_batch_size": [8], "seed": [0, 1]}, exclude=[entry])
+
+
 def test_zip_and_exclude_select_trials():
     axes = {"gpus": [1, 2, 4], "global_batch_size": [32, 64, 128], "seed": [0, 1]}
     selected = expanded(axes, zip=[["gpus", "global_batch_size"]], exclude=[{"gpus": 2, "seed": 1}])

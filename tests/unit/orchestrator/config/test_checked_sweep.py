@@ -1,4 +1,5 @@
 import shutil
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -192,3 +193,20 @@ def test_grid_is_expanded_once_for_nodes_of_one_shape(monkeypatch):
         same = grid.trials([Node(name="by Ray", cpus=LAPTOP.cpus, gpus=0, node_id="1f")])
         assert same is planned and len(expansions) == 1
         assert grid.trials([SERVER]) is not planned and len(expansions) > 1
+
+
+def test_texts_with_colons_are_code_only_where_the_users_module_has_the_name(folder):
+    (folder / "losses_of_mine.py").write_text("def focal(): ...\n")
+    texts = {
+        "ALLOC": "expandable_segments:True",
+        "RUN": "json:x",
+        "MAIN": "__main__:x",
+        "OTHER": "losses_of_mine:value",
+    }
+    trainable = {**config()["trainable"], "env": texts, "loss": "losses_of_mine:focal"}
+    sys.path.insert(0, str(folder))
+    try:
+        source = fingerprint(config(trainable=trainable), Versions())["source"]
+    finally:
+        sys.path.remove(str(folder))
+    assert source.keys() == {"trainables.noop:train", "losses_of_mine:focal"}
