@@ -112,7 +112,10 @@ class Training:
     def mark(self, samples, tokens, loss, epoch=None):
         """Count a step that the program marks, in this epoch if known; from the first one on, no other steps count."""
         if not self.is_marked:
-            self.counts, self.stopwatch, self.is_marked = self.counts.anew(), Stopwatch(), True
+            self.counts = self.counts.anew()
+            self.stopwatch = Stopwatch()
+            self.is_marked = True
+            self._placed = 0
         if epoch is not None:
             self.number_epoch(epoch)
         if self._marked_epoch is not None:
@@ -131,14 +134,18 @@ class Training:
 
     def begin_another(self, *, is_second):
         """Count from now on as another training; `is_second`: its first step has been counted as one of the last."""
-        before, self.counts = self.counts, self.counts.anew()
-        self.counts.dataset, self.counts.epoch = before.dataset, 1
+        before = self.counts
+        self.counts = before.anew()
+        self.counts.dataset = before.dataset
+        self.counts.epoch = 1
         if is_second:
             samples, tokens = self._last_batch[:2]
             before.whole.take_back(samples, tokens)
             self.counts.whole.add(0.0, samples, tokens)
         self.others.append(before)
-        self._contents, self._rates_every = [], 1
+        self._contents = []
+        self._rates_every = 1
+        self._placed = 0
 
     def count(self, batch, optimizer):
         """Count a step that trained on this batch; the optimizer is None if the program marks its steps."""

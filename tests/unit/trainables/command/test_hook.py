@@ -130,6 +130,23 @@ def test_optimizers_of_one_model_are_one_training(hook: Any) -> None:
     assert training.counts.n_params == 2 * 2 + 2  # without those of the search
 
 
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_each_training_has_its_place(hook: Any, monkeypatch: pytest.MonkeyPatch, is_marked: bool) -> None:
+    """Its rank and GPUs are noted at fewer and fewer steps."""
+    placed: list[Any] = []
+    monkeypatch.setattr(hook, "place", lambda counts, optimizer: placed.append(counts))
+    training = hook.Training()
+    finder, optimizer = (optimizer_of(torch.nn.Linear(2, 2)) for _ in range(2))
+    run_epoch(hook, training, finder, 100)
+    if is_marked:
+        for _ in range(150):
+            hook.time.now_s += 0.1
+            training.mark(4, 0, None)
+    else:
+        run_epoch(hook, training, optimizer, 150)
+    assert training.counts.whole.steps == 150 and training.counts in placed
+
+
 @pytest.mark.parametrize("has_loader", [True, False])
 def test_optimizers_that_step_together_take_one_step(hook: Any, has_loader: bool) -> None:
     training = hook.Training()
