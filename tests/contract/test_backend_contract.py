@@ -373,6 +373,7 @@ def test_workers_decide_which_trials_share_a_process(
     assert (pids["one"] == pids["other"]) is (workers != "fresh")
 
 
+@pytest.mark.slow
 def test_tune_forgets_trials_that_have_ended(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def operations(configured: CheckedSweep, folder: Path) -> int:
     return whole.count
 
 
+@pytest.mark.slow
 def test_some_operations_fail(configured: CheckedSweep, tmp_path: Path) -> None:
     count = operations(configured, tmp_path)
     for at in range(3, count + 1, max(1, count // 2)):

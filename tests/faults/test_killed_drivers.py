@@ -60,6 +60,7 @@ def crash_at(place: Place, moment: str, *arguments: str) -> None:
     assert place.ran("done").count(next(iter(place.ran("done")))) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", moments(every=False))
 def test_a_driver_killed_at_a_sampled_moment_loses_nothing(code: Place, tmp_path: Path, moment: str) -> None:
     crash_at(Prepared(code, tmp_path / "it"), moment, "report.html=false")

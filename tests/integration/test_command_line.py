@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 
+@pytest.mark.slow
 def test_a_finished_sweep_runs_nothing_again(place):
     (place.folder / "conf").mkdir()  # which does not shadow the shipped one
     (place.folder / "conf/__init__.py").write_text("raise RuntimeError('not this one')")

@@ -66,6 +66,7 @@ def test_a_name_stays_inside_the_results(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_results_hold_no_secrets_and_are_private(tmp_path: Path) -> None:
     (tmp_path / "loud_training.py").write_text(TRAINING)
     status, out, err = orchestrate(
@@ -103,6 +104,7 @@ BREAKING = ("sweep=traced", *SMALL, "trainable.breaks=0", "retries=1")
 KINDS = ("started", "retried", "finished", "ended")
 
 
+@pytest.mark.slow
 def test_values_of_the_environment_hide_no_names_and_ids(tmp_path: Path) -> None:
     """Words of the journal and a part of an id, which settings of the report take from the environment."""
     first = Place(tmp_path / "first", *BREAKING)

@@ -15,6 +15,7 @@ class Keep(Callback):
         RETURNED.append(job_return.return_value)
 
 
+@pytest.mark.slow
 def test_a_multirun_returns_the_objective(folder):
     RETURNED.clear()
     sweep = ("sweep.name=s_${workers}", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8,16]")

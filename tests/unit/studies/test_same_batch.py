@@ -16,6 +16,7 @@ def config(**settings: Any) -> dict[str, Any]:
     return {"trainable": exact | settings, "budget": {"epochs": 1}}
 
 
+@pytest.mark.slow
 def test_two_ranks_with_the_same_batch_count_as_one(pair: Processes) -> None:
     alone = run(request(SAME, shares=(25,), config=config(input="loader")))
     for same in run_two(pair, SAME, shares=(25, 25), config=config(input="same_batch")):

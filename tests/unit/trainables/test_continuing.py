@@ -100,7 +100,10 @@ def asked_of(case: dict[str, Any], **other: Any) -> RankRequest:
     return replace(asked, trial=replace(asked.trial, lr=lr))
 
 
-@pytest.mark.parametrize("name", CASES)
+SLOW = "loader without workers"
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == SLOW)) for name in CASES])
 def test_stop_within_an_epoch_changes_no_bit(name: str, tmp_path: Path) -> None:
     asked = asked_of(CASES[name])
     whole = bits(asked, None)

@@ -27,6 +27,7 @@ def ones() -> Any:
     processes.close()
 
 
+@pytest.mark.slow
 def test_trial_is_bitwise_the_same_after_any_other(ones: Processes) -> None:
     [fresh] = ones.call(run, (request(),))
     [state] = ones.call(run, (request("tests.unit.trainables.polluters:state"),))

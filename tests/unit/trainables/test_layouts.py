@@ -153,12 +153,12 @@ def test_layout_has_the_losses_of_one_process(
 
 
 CASES: dict[str, dict[str, Any]] = {
-    "uneven shares": {"shares": (3, 2, 2, 1)},
-    "lamb": {"optimizer": {"name": "lamb", "weight_decay": 0.1}},
     # AdamW and a clipped norm would hide the scale of gradients.
     "images": IMAGES | {"optimizer": {"name": "sgd"}, "clip_grad_norm": None},
 }
 SLOW_CASES: dict[str, dict[str, Any]] = {
+    "uneven shares": {"shares": (3, 2, 2, 1)},
+    "lamb": {"optimizer": {"name": "lamb", "weight_decay": 0.1}},
     "layers divided, accumulation": {"tensor": 2, "shares": (2, 2), "grad_accum_steps": 2, "steps": 4},
     "layers divided, validation": {"tensor": 2, "shares": (4, 4), "val_fraction": 0.25},
     # A rank alone computes as `single` does, also where sharding would round otherwise.

@@ -75,6 +75,7 @@ print([name for name in slow if name in sys.modules])
 """
 
 
+@pytest.mark.slow
 def test_uncompiled_training_imports_no_compiler() -> None:
     ended = subprocess.run([sys.executable, "-c", _UNCOMPILED], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr

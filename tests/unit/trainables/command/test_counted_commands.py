@@ -85,6 +85,7 @@ def run(folder: Path, argv: str | Sequence[str], *, gpus: int = 2, batch: int = 
     return context
 
 
+@pytest.mark.slow
 def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> None:
     """A frozen part of the model calls `eval` in each step, which leaves out none of them."""
     context = run(tmp_path, "{python} train.py slow frozen", gpus=1, batch=10, tokens_per_sample=64)

@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [POINTS[0], pytest.param(POINTS[1], marks=pytest.mark.slow)])
 def test_branch_at_the_same_batch_continues_its_base(folder: Path, point: int) -> None:
     whole = rows(run(request(shares=(BATCH,), **base(folder))))
     branch_rows = rows(run(request(shares=(BATCH,), **branch(folder, point, 2 * EPOCH))))

@@ -134,6 +134,7 @@ def test_unknown_keys_of_own_factories(sections: dict[str, Any], named: list[str
     assert_named(own_factory_errors(CONFIG | sections), named)
 
 
+@pytest.mark.slow
 def test_an_arch_of_torchvision_is_checked_before_any_trial() -> None:
     model = {"name": "torchvision", "arch": "vit", "batch_norm": "replica"}
     assert_named(errors(CONFIG | {"model": model, "mode": "plan"}), ["no arch 'vit'"])
