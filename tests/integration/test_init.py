@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 KINDS = SCHEMA["init.kind"].words
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "model")) for kind in KINDS])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind == "model" else ()) for kind in KINDS]
+)
 def test_a_new_project_can_be_planned(kind, folder, monkeypatch, capsys):
     assert main(["mode=init", "init.dir=mine", f"init.kind={kind}"]) == 0
     assert "-cd conf sweep=mine mode=plan" in capsys.readouterr().out

@@ -101,9 +101,10 @@ def asked_of(case: dict[str, Any], **other: Any) -> RankRequest:
 
 
 SLOW = "loader without workers"
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name == SLOW else ()) for name in CASES]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == SLOW)) for name in CASES])
+@pytest.mark.parametrize("name", NAMES)
 def test_stop_within_an_epoch_changes_no_bit(name: str, tmp_path: Path) -> None:
     asked = asked_of(CASES[name])
     whole = bits(asked, None)

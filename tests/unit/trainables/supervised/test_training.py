@@ -118,9 +118,10 @@ def test_batch_norm_over_ranks_needs_gpus(pair: Processes) -> None:
         assert answer["status"] == "failed" and "batch_norm=sync" in answer["note"]
 
 
-@pytest.mark.parametrize(
-    "precision", [*(pytest.param(half, marks=pytest.mark.slow) for half in ("bf16", "fp16")), "fp64"]
-)
+HALF = [pytest.param(precision, marks=pytest.mark.slow) for precision in ("bf16", "fp16")]
+
+
+@pytest.mark.parametrize("precision", [*HALF, "fp64"])
 def test_every_precision_of_the_cpu_learns(precision: str) -> None:
     settings = CONFIG["trainable"] | {"precision": precision, "memory_format": "channels_last"}
     few = {"name": "digits", "subset": {"train": 250, "test": 100}}  # of which fp16 takes ten times as long as others
