@@ -394,10 +394,8 @@ def axis_error(axis: str, values: Any, config: DictConfig, overrides: Sequence[s
     """Return why an axis does not fit: it is neither a key of the config nor a group."""
     # Without this axis, whose error would be that of every suggestion.
     others = config.copy()
-    if axis in others.sweep.axes:
-        others.sweep.axes[axis] = None
-    else:  # a file may write its parts below one another
-        OmegaConf.update(others, f"sweep.axes.{axis}", None)
+    # A file may write the parts of its name below one another.
+    others.sweep.axes = {**dict(flat(cast(dict[str, Any], OmegaConf.to_container(config.sweep.axes)))), axis: None}
     composed = _Composed(others, [override for override in overrides if _is_choice(override, groups)], groups)
     listed = f"[{','.join(map(str, values))}]" if isinstance(values, list) else str(values)
     if axis.endswith("-") and (instead := left_out(listed, composed.axes, axis.removesuffix("-"))):

@@ -367,6 +367,7 @@ def test_names_in_other_braces_are_refused(words: str, names: list[str], capsys:
         (["sweep=batch_scaling", "sweep.axes.batch=[8]", "sweep.axes.devices=[1]"], 2),  # axes, all at once
         (["describe", "trial", "12ab"], 1),  # one of several words says what was meant
         (["foo", "bar"], 2),
+        (["sweep=batch_scaling", 'sweep.axes."trainable.lr"={a: 1}'], 1),
     ],
 )
 def test_each_error_is_one_line(given: list[str], lines: int, capsys: pytest.CaptureFixture[str]) -> None:
