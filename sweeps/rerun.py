@@ -63,7 +63,9 @@ def form_errors(given: Any) -> Iterator[str]:
 
 
 def label_axes(text: str) -> dict[str, str]:
-    """Return the values of the axes in a cell's label, `2×32 sqrt`; empty if it is none."""
+    """Return the values of the axes in a cell's label, `2×32 sqrt`, or in `gpus=2,seed=0`; empty if it is neither."""
+    if named := re.findall(r"""([\w.]+)=['"]?([\w.+-]+)""", text):
+        return dict(named)
     label = _LABEL.match(text)
     return {axis: value for axis, value in label.groupdict().items() if value} if label else {}
 

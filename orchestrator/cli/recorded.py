@@ -15,6 +15,7 @@ from pathlib import Path
 
 from orchestrator.config.commands import command
 from orchestrator.config.compose import Composition, initialised
+from orchestrator.config.habits import synonym_of
 from orchestrator.config.hydra_private import flags_parser
 from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, with_search_path
 from orchestrator.config.request import READING
@@ -23,7 +24,7 @@ from orchestrator.config.search_path import PRIMARY, with_primary
 from orchestrator.config.trust import is_data
 from orchestrator.store.history import History
 from orchestrator.store.results import Results, read_results
-from orchestrator.store.results_folder import ResultsFolder, results_below
+from orchestrator.store.results_folder import JOURNAL, ResultsFolder, results_below
 from sweeps.errors import ConfigError
 
 WHAT_IF_KEYS = (
@@ -76,11 +77,11 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     given = {key: value for key, equals, value in (argument.partition("=") for argument in arguments) if equals}
     chooses_config = "sweep" in given or any(argument.startswith(_OWN_CONFIG[2:]) for argument in arguments)
     place = given.get("results_dir", "results").strip("'\"")
-    if given.get("mode") == "compare" or (given.get("mode") in READING and not chooses_config):
-        # The value of a flag, as in `-cd conf`, is no folder of results.
-        overrides = flags_parser().parse_intermixed_args(list(arguments)).overrides
-        if words := [override for override in overrides if "=" not in override and override[:1] not in ("~", "+")]:
-            raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {_folders_meant(given['mode'], words)}"])
+    # The value of a flag, as in `-cd conf`, is no folder of results.
+    overrides = flags_parser().parse_intermixed_args(list(arguments)).overrides
+    words = [override for override in overrides if "=" not in override and override[:1] not in ("~", "+")]
+    if words and (line := _folders_meant(given.get("mode", ""), words, chooses_config=chooses_config)):
+        raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {line}"])
     # A mode that runs code takes nothing from a folder that may be a stranger's.
     if given.get("mode") not in READING or chooses_config or "://" in place:
         return Completed(own=arguments)
@@ -100,10 +101,29 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     )
 
 
-def _folders_meant(mode: str, words: Sequence[str]) -> str:
-    """Return what to write instead of folders without a key: `mode=compare A B`."""
-    keys = ("results_dir", "compare.with")[-min(2, len(words)) :] if mode == "compare" else ("results_dir",)
-    return " ".join([f"mode={mode}", *(f"{key}={word}" for key, word in zip(keys, words, strict=False))])
+def _folders_meant(mode: str, words: Sequence[str], *, chooses_config: bool) -> str:
+    """Return what to write instead of folders without a key, `mode=compare A B` or `compare A B`; empty if none are."""
+    folders = words
+    if not mode:
+        name, *folders = words
+        mode = name if name in READING else synonym_of("mode", name)
+        if not (folders and all(map(_has_results, map(_folder_of, folders)))):
+            return ""
+    if mode not in READING or (chooses_config and mode != "compare"):
+        return ""
+    keys = ("results_dir", "compare.with")[-min(2, len(folders)) :] if mode == "compare" else ("results_dir",)
+    given = (f"{key}={_folder_of(folder)}" for key, folder in zip(keys, folders, strict=False))
+    return " ".join([f"mode={mode}", *given])
+
+
+def _folder_of(word: str) -> str:
+    """Return the folder that a word names: itself, or that of a sweep in `results/`."""
+    return f"results/{word}" if not _has_results(word) and _has_results(f"results/{word}") else word
+
+
+def _has_results(folder: str) -> bool:
+    # Unlike pathlib's, this function takes a text that no file can have as its name.
+    return os.path.isfile(os.path.join(folder, JOURNAL))
 
 
 def _folder_of_sweep(place: str, given: Mapping[str, str]) -> Path | None:

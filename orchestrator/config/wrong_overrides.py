@@ -19,7 +19,7 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.config.compose import WRONG, parsed_axes
-from orchestrator.config.habits import BLANK, Replacement, Surroundings, Typed
+from orchestrator.config.habits import BLANK, Habits, Replacement, Surroundings, Typed
 from orchestrator.config.hydra_private import apply_override, error_line
 from orchestrator.config.key_checks import (
     axis_value_errors,
@@ -266,6 +266,17 @@ def _no_such_key(wrong: _Wrong) -> str:
     return _no_key(wrong.override, wrong.typed, wrong.config)
 
 
+def _nothing_to_delete(wrong: _Wrong) -> str:
+    if "Could not delete" not in str(wrong.error):
+        return ""
+    typed, keys = wrong.typed, wrong.config.keys
+    beside = {key.rpartition(".")[2]: key for key in keys if key.rpartition(".")[0] == typed.section}
+    meant = [replacement.text for replacement in Habits.read().replacements.get(typed.name, ())]
+    near = [key for key in meant if key in keys] or [beside[name] for name in close_to(typed.last, beside)]
+    has = f"; {typed.section} has {', '.join(beside)}" if typed.section and beside else ""
+    return f"{wrong.override!r}: there is no key {typed.key!r}{f': write ~{near[0]}' if near else has}"
+
+
 def _values_in_other_notation(wrong: _Wrong) -> str:
     key, text = wrong.typed.key, wrong.typed.value
     if axis := re.fullmatch(r"\{([\w.]+):(.*)\}", text) if key == "sweep.axes" else None:
@@ -293,6 +304,7 @@ _REASONS = (
     _values_left_out,  # lr_rule!=sqrt, ~sweep.axes.lr_rule=sqrt, ~sweep.axes.sqrt, sweep.exclude={lr_rule: sqrt}
     _no_such_choice,  # model=mpl, model=mlp,small_cnn
     _no_such_key,  # lr=0.1
+    _nothing_to_delete,  # ~sweep.axes.lr_scaling
     _values_in_other_notation,  # optimizer.lr=loguniform(1e-4,1e-1)
     _unreadable,  # sweep.axes.gpus=[1,2
 )

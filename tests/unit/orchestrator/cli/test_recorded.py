@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,21 @@ def test_a_folder_to_resume_names_its_command(words: str, tmp_path: Path, capsys
     (line,) = capsys.readouterr().err.splitlines()
     typed = shlex.split(line.partition("write python -m orchestrator ")[2])
     assert {*typed} == {"sweep=batch_scaling", "sweep.axes.seed=[0]", f"results_dir={tmp_path}", "sweep.name=kept"}
+
+
+@pytest.mark.parametrize(
+    "words", ["compare a b", "diff results/a results/b", "mode=compare a b", "report a", "status results/a"]
+)
+def test_folders_without_keys_have_the_line_that_reads_them(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        write_results(tmp_path / "results" / name)
+    assert main(words.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert main(shlex.split(line.partition(": write ")[2])) == 0
+    assert all(f"=results/{folder}" in line for folder in re.findall(r"\b[ab]\b", words))
 
 
 @pytest.mark.parametrize(

@@ -477,6 +477,23 @@ def test_a_limit_of_trials_names_the_keys_that_have_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("~sweep.axes.lr_scaling", "~sweep.axes.lr_rule"),
+        ("~sweep.axes.sed", "~sweep.axes.seed"),
+        ("rerun=gpus=1", "'rerun={gpus: 1}'"),
+        ("rerun=gpus=1,lr_rule=sqrt", "'rerun={gpus: 1, lr_rule: sqrt}'"),
+    ],
+)
+def test_what_is_deleted_or_runs_again_has_its_name(
+    word: str, written: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep=batch_scaling", word]) == 2
+    assert capsys.readouterr().err.endswith(f"write {written}\n")
+    assert refusals(["sweep=batch_scaling"], written.strip("'")) == []
+
+
+@pytest.mark.parametrize(
     ("words", "written"),
     [
         ("mode=compare results/a results/b", "mode=compare results_dir=results/a compare.with=results/b"),
@@ -522,6 +539,8 @@ def test_what_hydra_says_is_one_short_line(error: Exception) -> None:
         (["sweep.axes.momentum=[0.8,0.9]"], ["'sweep.axes.\"optimizer.momentum\"=[0.8,0.9]'"]),
         (["mode=compare", "a", "b"], ["results_dir=a compare.with=b"]),
         (["program=mine.py"], ["-- python mine.py"]),
+        (["model.pretrained=true"], ["model=hf model.path=FOLDER model.pretrained=true\n"]),
+        (["model.num_classes=100"], ["leave it out"]),
     ],
 )
 def test_what_the_user_wrote_is_in_the_line_to_type(
