@@ -52,6 +52,11 @@ class Purpose(StrEnum):
 BUDGET_UNITS = ("epochs", "samples", "tokens", "steps", "seconds")  # a config sets one of these keys of `budget`
 
 
+def samples_in(unit: str, *, epoch_samples: float, batch_size: int, sequence_length: int | None) -> float:
+    """Return the samples of one epoch, sample, token or step; a sample of a language model is a sequence."""
+    return {"epochs": epoch_samples, "samples": 1, "tokens": 1 / (sequence_length or 1), "steps": batch_size}[unit]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
     """One trial. `trial_id` covers everything that can change its result; `cell_id` the same without the seed."""

@@ -34,18 +34,13 @@ def time_s(trials: pd.DataFrame, target: Target | None, budget: Mapping[str, Any
     The time for the budget is its samples (`budget_samples`) at the steady rate. A trial without a rate or samples has
     its `train_s`; a trial with a rate alone has the samples of the `budget` (`samples` or `steps`) at that rate.
 
-    If k of a cell's n seeds reached the target, the cell's time is the time of all n over k: the expected time with
-    restarts until a seed reaches it (Auger and Hansen, "Performance evaluation of an advanced local search evolutionary
-    algorithm", IEEE CEC 2005). Each seed that reached it gets an equal share of the time of those that missed it.
+    The time to the target is `to_target_s`.
     """
-    reached = trials["time_to_target_s"].notna()
-    if reached.any():
-        missed_s = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
-        hits = reached.groupby(trials["cell_id"]).transform("sum")
+    if trials["time_to_target_s"].notna().any():
         measure = "time to the target"
         if target is not None:
             measure += f" ({Metric.named(target.metric).label} {target.value:g})"
-        return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + missed_s / hits)
+        return Measure(name=measure, unit="s", values=to_target_s(trials))
     # Not `train_s`: the first epoch, with compilation and start-up, would dominate short budgets. And not the samples
     # taken: a trial that did less work, or a fixed number of steps, is compared over the same work.
     steady = _budget_s(trials)
@@ -56,6 +51,18 @@ def time_s(trials: pd.DataFrame, target: Target | None, budget: Mapping[str, Any
     why = "no_target" if target is None else "target_missed"
     name = "time for the fixed budget" + (" at each cell's rate" if _lengths_differ(trials) else "")
     return Measure(name=name, unit="s", values=values, why=why)
+
+
+def to_target_s(trials: pd.DataFrame) -> pd.Series[Any]:
+    """Return the time to the target, by row, whose mean is the cell's: with restarts until a seed reaches the target.
+
+    If k of n seeds reached it, the expected time is that of all n over k (Auger and Hansen, "Performance evaluation of
+    an advanced local search evolutionary algorithm", IEEE CEC 2005). Each seed that reached the target therefore gets
+    an equal share of the time of those that missed it, which have NaN.
+    """
+    reached = trials["time_to_target_s"].notna()
+    missed = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
+    return trials["time_to_target_s"] + missed / reached.groupby(trials["cell_id"]).transform("sum")
 
 
 def missed_s(trials: pd.DataFrame) -> pd.Series[Any]:

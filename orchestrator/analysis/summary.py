@@ -14,6 +14,7 @@ import pandas as pd
 
 from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, same_machines
 from orchestrator.analysis.differences import BySeed, Differences
+from orchestrator.analysis.objective import to_target_s
 from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.analysis.validity import is_invalid, launch_share, timing_counts, with_valid_timings
 from orchestrator.config.settings import ReportSection
@@ -301,15 +302,11 @@ def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:
 def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float | None) -> None:
     """Add OF_TARGET.
 
-    The expected time assumes restarts until a seed reaches the target: the time of all seeds over the number that
-    reached it (Auger and Hansen, CEC 2005).
+    The expected time assumes restarts until a seed reaches the target: `to_target_s`.
     `statistical_efficiency` is `speedup_to_target / speedup`: the baseline's samples to the target over the cell's,
     start-up included. Energy and cost use the expected time.
     """
-    reached = ok["time_to_target_s"].notna()
-    spent = ok["time_to_target_s"].where(reached, ok["train_s"]).groupby(ok["cell_id"]).sum(min_count=1)
-    hits = reached.groupby(ok["cell_id"]).sum()
-    cells["time_to_target_expected_s"] = (spent / hits.where(hits > 0)).reindex(cells.index)
+    cells["time_to_target_expected_s"] = to_target_s(ok).groupby(ok["cell_id"]).mean().reindex(cells.index)
     cells["statistical_efficiency"] = cells["speedup_to_target"] / cells["speedup"]
     cells["cost_to_target"] = _cost(cells, cells["time_to_target_expected_s"], price_per_gpu_hour)
     power_w = cells["energy_j_per_sample"] * cells["samples_per_s"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sweeps.trial import TrialSpec
+from sweeps.trial import TrialSpec, samples_in
 
 REHEARSED, SHIPPED, SHAPES = "rehearsal", "shipped", "shapes"
 """Sources of forecasts: rehearsals on a machine like this one, shipped ones of another machine, and shapes alone."""
@@ -146,10 +146,14 @@ def training_s(trial: TrialSpec, figures: Mapping[str, Any], step: Estimate) -> 
         unit, amount = "tokens", trial.settings["branch_window_tokens"]
     if unit == "seconds":
         return Estimate(value=amount, lo=amount, hi=amount)
-    tokens = figures.get("sequence_length") or 1
-    samples = {"epochs": figures["epoch_samples"], "samples": 1, "tokens": 1 / tokens}
-    steps = amount if unit == "steps" else math.ceil(amount * samples[unit] / trial.batch.global_batch_size)
-    return step.times(steps)
+    batch_size = trial.batch.global_batch_size
+    samples = samples_in(
+        unit,
+        epoch_samples=figures["epoch_samples"],
+        batch_size=batch_size,
+        sequence_length=figures.get("sequence_length"),
+    )
+    return step.times(math.ceil(amount * samples / batch_size))
 
 
 def beside_training_s(trial: TrialSpec, figures: Mapping[str, Any], step_s: float, train_s: float) -> float:

@@ -21,7 +21,7 @@ from sweeps.identity import equivalent_cells
 from sweeps.lr_rule import plainness
 from sweeps.probe import probe_of
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
+from sweeps.trial import TrialSpec, samples_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,21 +103,17 @@ def _levels(
 
 def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
     """Return the seconds of one epoch, sample, token or step, as the budget is given; None if the probe lacks it."""
-    epoch_s, samples_per_s = probe.get("epoch_s"), probe.get("samples_per_s")
-    if not samples_per_s:
+    unit = next(iter(trial.length), "samples")
+    samples_per_s = probe.get("samples_per_s")
+    # Every cell takes the seconds of a budget in seconds, and so a probe cannot tell which is better.
+    if not samples_per_s or unit == "seconds":
         return None
-    match trial.length:
-        # Every cell takes these seconds, and so a probe cannot tell which is better.
-        case {"seconds": _}:
-            return None
-        case {"epochs": _}:
-            return None if epoch_s is None else float(epoch_s)
-        case {"steps": _}:
-            return float(trial.batch.global_batch_size / samples_per_s)
-        case {"tokens": _}:
-            return float(1 / (probe.get("sequence_length") or 1) / samples_per_s)
-        case _:
-            return float(1 / samples_per_s)
+    if unit == "epochs":  # their samples are unknown here
+        epoch_s: float | None = probe.get("epoch_s")
+        return epoch_s
+    length, batch_size = probe.get("sequence_length"), trial.batch.global_batch_size
+    samples = samples_in(unit, epoch_samples=math.nan, batch_size=batch_size, sequence_length=length)
+    return samples / float(samples_per_s)
 
 
 def _with_results(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeps.lr_rule import LearningRate
-from sweeps.trial import BUDGET_UNITS
+from sweeps.trial import BUDGET_UNITS, samples_in
 from trainables.clock import Clock
 from trainables.context import Context, DivergedError
 from trainables.inputs.inputs import Feed
@@ -61,12 +61,11 @@ class TrainingLength:
             return TrainingLength(seconds=float(amount))
         if kind == "tokens" and sequence_length is None:
             raise ValueError(f"budget.tokens={amount} is a length for language models; images count as samples")
-        # A sample of a language model is a sequence.
-        tokens = sequence_length or 1
-        samples = {"epochs": epoch_samples, "samples": 1, "tokens": 1 / tokens, "steps": global_batch_size}[kind]
-        return TrainingLength(
-            samples=max(1.0, amount * samples), end=math.inf if end_tokens is None else end_tokens / tokens
+        samples = samples_in(
+            kind, epoch_samples=epoch_samples, batch_size=global_batch_size, sequence_length=sequence_length
         )
+        end = math.inf if end_tokens is None else end_tokens / (sequence_length or 1)
+        return TrainingLength(samples=max(1.0, amount * samples), end=end)
 
     def room(self, position: float, train_s: float, *, step_samples: int) -> int:
         """Return how many steps may be taken before the next call, after `position` samples in `train_s`; 0 at the end.
