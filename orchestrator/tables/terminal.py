@@ -42,6 +42,9 @@ _LEAST_ROOM = 16
 _MOST_COLUMNS = 6
 """The most candidates, of which a narrow terminal has fewer."""
 
+_HIGHEST_COMMAND = 4
+"""The most rows of a command."""
+
 _MINOR = 4
 """Figures and facts of this rank or a higher one answer no usual question."""
 
@@ -230,13 +233,18 @@ def _label(label: str) -> tuple[str, str]:
 
 
 def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
-    """Return what to do next: if a command settles the verdict, on one line, so that it can be copied."""
+    """Return what to do next: if a command settles the verdict, on one line, so that it can be copied.
+
+    A long one would take the room of the answer; recommendation.md has it.
+    """
     if not end.recommendation.commands:
         return _labelled("Next", text.next, width) if text.next else []
     settling = f"({one_line(cost_of_settling(end.recommendation, end.trials), most=2000)})"
     # The command is never cut, so that it can be copied.
     command = one_line(end.recommendation.commands[0], most=2000)
     line = Text.assemble(_label("Next"), command)
+    if _height([line], width) > _HIGHEST_COMMAND:
+        line = Text.assemble(_label("Next"), "the sweep's command with mode=settle")
     if line.cell_len + 3 + len(settling) <= width:
         return [line.append(f"   {settling}", "dim")]
     return [line, *(Text(" " * _INDENT + part.plain, "dim") for part in _wrapped(settling, width - _INDENT))]

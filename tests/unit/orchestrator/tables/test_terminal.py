@@ -95,6 +95,15 @@ def test_the_end_fits_on_a_terminal_of_24_lines(case: str, width: int) -> None:
     assert sum(max(1, math.ceil(len(line) / width)) for line in lines) <= MOST_LINES
 
 
+@pytest.mark.parametrize("length", [10, 700])
+def test_a_long_command_leaves_room_for_the_answer(length: int) -> None:
+    end, command = ended(demo.records(), ON_GPUS), f"python -m orchestrator {'x' * length}"
+    lines = rows(replace(end, recommendation=replace(end.recommendation, commands=(command,))), 80)
+    assert any(line.endswith(command) for line in lines) == (length == 10)
+    assert any("mode=settle" in line for line in lines) == (length == 700)
+    assert sum(math.ceil(max(1, len(line)) / 80) for line in lines) <= MOST_LINES
+
+
 @pytest.mark.parametrize("case", ["cpu", "gpus"])
 def test_the_end_counts_what_it_leaves_out(case: str) -> None:
     end = ended(on_cpu()) if case == "cpu" else ended(demo.records(), ON_GPUS)
