@@ -22,8 +22,10 @@ from orchestrator.report.plot import png, svg
 from orchestrator.report.speedup_plots import speedup
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.tables.candidates import IS_BEST
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
+from tests.unit.orchestrator.decision.deciding import decided_with_frames, swayed
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
@@ -159,6 +161,13 @@ def test_without_an_ok_cell_failures_come_before_the_cells() -> None:
     assert text.index('id="failed"') < text.index('id="cells"') and text.count('id="failed"') == 1
     assert "108" in text and "no data" in text and 'data-plot="' not in text and "UNDECIDED" in text
     assert "No trial reported device memory." in text
+
+
+def test_tied_cells_show_their_chances_which_order_them() -> None:
+    ends = swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902})
+    text = rendered(demo.end(*decided_with_frames(ends)))
+    table = text.partition('<table class="comparison" id="ties">')[2].partition("</table>")[0]
+    assert IS_BEST in table and "time [" not in table
 
 
 def test_candidates_are_marked_and_long_lists_are_cut() -> None:
