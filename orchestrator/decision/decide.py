@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ from orchestrator.decision.recommendation import (
     LargerBatch,
     MoreSeeds,
     Recommendation,
+    Remark,
     remark,
 )
 from orchestrator.decision.same_batch import factors_of_speedup
@@ -252,35 +253,52 @@ def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:
         yield GpuCount(gpus=gpus, name=name, cell_id=cell_id, why_none=why)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Beside:
+    """What a recommendation names beside the chosen cell, as rows; by default nothing, as without a chosen cell."""
+
+    safe: int | None = None  # the cell to use now, if that is another one
+    cheapest: int | None = None
+    best_value: int | None = None
+    rivals: Sequence[int] = ()
+    runner_up: Remark | None = None
+
+    @staticmethod
+    def of(contenders: Contenders, chosen: int) -> _Beside:
+        safe = contenders.choice.safe
+        return _Beside(
+            safe=None if safe == chosen else safe,
+            cheapest=cheapest(contenders, chosen),
+            best_value=best_value(contenders, chosen),
+            rivals=rivals(contenders, chosen),
+            runner_up=runner_up(contenders, chosen),
+        )
+
+
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequence[Verdict] = ()) -> Recommendation:
     """Return the recommendation for frames of `analysis.trials.collect`, and verdicts on the claims of their sweep."""
     if terms.report.objective == NO_OBJECTIVE:
         headline, *details = [*too_few_workers(trials), *without_objective(trials, cells, claims)]
         return Recommendation(terms=terms, headline=headline, details=tuple(details), provisional=False)
     contenders = Contenders.of(trials, cells, terms)
-    chosen, baseline = contenders.chosen, contenders.baseline
+    chosen, poor = contenders.chosen, contenders.poor_reference
     answer = no_cell(contenders) if chosen is None else chosen_cell(contenders, chosen)
     headline, *details = [*too_few_workers(trials), *answer]
     counts, steps = tuple(gpu_counts(contenders)), gpu_steps(contenders)
-    others: list[int] = []
-    safe = least_cost = value = second = None
-    if chosen is not None:
-        others = rivals(contenders, chosen)
-        safe = None if contenders.choice.safe == chosen else contenders.choice.safe
-        least_cost, value = cheapest(contenders, chosen), best_value(contenders, chosen)
-        second = runner_up(contenders, chosen)
-    ids: dict[int | None, str] = dict(enumerate(contenders.cells["cell_id"].astype(str)))
-    named = [ids[row] for row in (safe, least_cost, value, contenders.poor_reference, *others) if row is not None]
+    beside = _Beside() if chosen is None else _Beside.of(contenders, chosen)
+    ids = contenders.cells["cell_id"].astype(str).tolist()
+    rows = (beside.safe, beside.cheapest, beside.best_value, poor, *beside.rivals)
+    named = [ids[row] for row in rows if row is not None]
     named += [count.cell_id for count in counts if count.cell_id]
     named += [cell.cell_id for step in steps for cell in step.cells]
     named += [ids[contenders.names.index(step.name_of_fewer)] for step in steps if step.name_of_fewer]
-    cells_discussed = shortlist(contenders, [*named, *([second.values["cell_id"]] if second else [])])
+    named += [beside.runner_up.values["cell_id"]] if beside.runner_up else []
     outcome = Recommendation(
         terms=terms,
         measure=contenders.measure.name,
         tokens=terms.budget.get("tokens") if cells["global_batch_size"].nunique() > 1 else None,
-        common_baseline_id=ids.get(baseline),
-        poor_reference_cell_id=ids.get(contenders.poor_reference),
+        common_baseline_id=_id(contenders, contenders.baseline),
+        poor_reference_cell_id=_id(contenders, poor),
         headline=headline,
         details=tuple(details),
         verdict=UNDECIDED,
@@ -290,43 +308,54 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
         on_cpu=contenders.on_cpu,
         deciding_time=contenders.deciding_time,
         left_out=tuple(contenders.eligible.left_out),
-        shortlist=cells_discussed,
+        shortlist=shortlist(contenders, named),
         probabilities={
-            cell_id: (float(contenders.choice.p_within[row]), contenders.p_best(row))
-            for row, cell_id in enumerate(ids.values())
+            cell_id: (float(contenders.choice.p_within[row]), contenders.p_best(row)) for row, cell_id in enumerate(ids)
         },
     )
-    if chosen is None:
-        # A repetition can only help against load from outside; the headline names other remedies.
-        is_disturbed = answer[0].values.get("fault") in (Fault.DISTURBED.value, Fault.STRAGGLER.value)
-        return replace(outcome, commands=(settle_command(terms.arguments),) if is_disturbed else ())
+    if chosen is not None:
+        return _with_choice(outcome, contenders, chosen, beside)
+    # A repetition can only help against load from outside; the headline names other remedies.
+    is_disturbed = answer[0].values.get("fault") in (Fault.DISTURBED.value, Fault.STRAGGLER.value)
+    return replace(outcome, commands=(settle_command(terms.arguments),) if is_disturbed else ())
+
+
+def _id(contenders: Contenders, row: int | None) -> str | None:
+    return None if row is None else str(contenders.cells["cell_id"][row])
+
+
+def _with_choice(outcome: Recommendation, contenders: Contenders, chosen: int, beside: _Beside) -> Recommendation:
+    """Return the recommendation with its verdict, its doubts, and what is beside the chosen cell."""
+    choice, rival_ids = contenders.choice, [_id(contenders, row) for row in beside.rivals]
     doubtful = tuple(caveats(contenders, chosen))
     asked, needed = further_seeds(contenders, chosen)
     times_again = contenders.timed_once(chosen) or any(doubt.code == "straggler" for doubt in doubtful)
-    sure = contenders.choice.is_sure(contenders.p_best(chosen)) and not doubtful
-    when_sure = SPEED_ONLY if baseline is None else CLEAR
-    today = chosen if sure or safe is None else safe
+    sure = choice.is_sure(contenders.p_best(chosen)) and not doubtful
+    when_sure = SPEED_ONLY if contenders.baseline is None else CLEAR
+    today = chosen if sure or beside.safe is None else beside.safe
     return replace(
         outcome,
-        cell_id=ids[chosen],
+        cell_id=_id(contenders, chosen),
         name=contenders.names[chosen],
-        safe_cell_id=ids.get(safe),
-        cheapest_cell_id=ids.get(least_cost),
-        best_value_cell_id=ids.get(value),
+        safe_cell_id=_id(contenders, beside.safe),
+        cheapest_cell_id=_id(contenders, beside.cheapest),
+        best_value_cell_id=_id(contenders, beside.best_value),
         larger_batches=larger_batches(contenders, today),
-        runner_up=second,
-        verdict=when_sure if sure else TIED if contenders.choice.ties_with(chosen).any() else UNDECIDED,
-        rivals=tuple(cell for row in others for cell in cells_discussed if cell.cell_id == ids[row]),
-        provisional=bool(doubtful) or baseline is None,
+        runner_up=beside.runner_up,
+        verdict=when_sure if sure else TIED if choice.ties_with(chosen).any() else UNDECIDED,
+        rivals=tuple(cell for cell_id in rival_ids for cell in outcome.shortlist if cell.cell_id == cell_id),
+        provisional=bool(doubtful) or contenders.baseline is None,
         caveats=doubtful,
         p_best=contenders.p_best(chosen),
-        p_within_margin=float(contenders.choice.p_within[chosen]),
-        behind=contenders.choice.behind if contenders.is_compared else math.nan,
+        p_within_margin=float(choice.p_within[chosen]),
+        behind=choice.behind if contenders.is_compared else math.nan,
         reasons=tuple(reasons(contenders)),
         sensitivity=(*sensitivity(contenders, chosen), *unsettled(contenders, chosen)),
         more_seeds=tuple(
-            MoreSeeds(cell_id=ids[row], name=contenders.names[row], seeds=needed - len(contenders.seeds[row]))
+            MoreSeeds(
+                cell_id=str(_id(contenders, row)), name=contenders.names[row], seeds=needed - len(contenders.seeds[row])
+            )
             for row in asked
         ),
-        commands=(settle_command(terms.arguments),) if asked or times_again else (),
+        commands=(settle_command(outcome.terms.arguments),) if asked or times_again else (),
     )
