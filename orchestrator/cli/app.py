@@ -230,7 +230,7 @@ def _run(overrides: Sequence[str], results: Results | None) -> int:
     from orchestrator.cli.sweep_checks import checked, composed
 
     composition = composed(overrides)
-    if without_sweep := WITHOUT_SWEEP.get(composition.config["mode"]):
+    if without_sweep := WITHOUT_SWEEP.get(str(composition.config["mode"])):  # it may be a list, which `checked` refuses
         return without_sweep(composition)
     sweep = checked(composition)
     request = sweep.request

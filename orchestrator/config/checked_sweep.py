@@ -273,7 +273,8 @@ def _may_span_nodes(trainable: Mapping[str, Any]) -> bool:
 def _gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the GPU types that a gang requires; empty for any."""
     types = config["cluster"]["gpu_type"]
-    return tuple(types) if isinstance(types, list) else (types,) if types else ()
+    # Trials are also made of values that are refused, to report all errors at once.
+    return tuple(map(str, types if isinstance(types, list) else [types] if types else []))
 
 
 def _device(config: Mapping[str, Any], nodes: Sequence[Node]) -> str:

@@ -90,7 +90,8 @@ class _CheckingLoader(ConfigLoaderImpl):
     ) -> DictConfig:
         try:
             config = super().load_configuration(config_name, overrides, *given, **options)
-        except AttributeError as error:  # of OmegaConf, where a mapping is merged into null: hydra.sweeper.params={a:1}
+        # Of OmegaConf, where a mapping is merged into null: hydra.sweeper.params={a:1}; of Hydra: trainable=[{a:1}].
+        except (AttributeError, TypeError) as error:
             raise HydraException(str(error)) from error
         self._checks.hydra(config.hydra, overrides)
         return config

@@ -159,10 +159,10 @@ _OWN_CODE = (
     ("trainable", r".+\.(py|sh)", COMMAND.replace("{lr}", "{{lr}}")),
     (
         "trainable",
-        ".*:.*",
+        r"[\w.]+:[\w.]*",
         "to use code of yours: trainable=function trainable._target_={value} 'trusted_modules=[{module}]'",
     ),
-    (".*", ".*:.*", "to use code of yours: {group}.name={value} 'trusted_modules=[{module}]'"),
+    (".*", r"[\w.]+:[\w.]*", "to use code of yours: {group}.name={value} 'trusted_modules=[{module}]'"),
     ("data", ".+", "for your own images in a folder for each class: data=imagefolder data.path=FOLDER"),
     ("model", "timm.*", "or write model.name=timm:create_model +model.model_name={name} 'trusted_modules=[timm]'"),
     ("model", ".*/.*", "for a downloaded model of Hugging Face: model=hf model.path=FOLDER"),

@@ -26,7 +26,10 @@ PATIENCE_S = 30.0  # a head may restart within this time without the driver endi
 
 def check_head(address: str) -> None:
     """Raise ConnectionError, in one line, if no head answers; one that demands another token has answered."""
-    head = private.found_address(address)
+    try:
+        head = private.found_address(address)
+    except ValueError as error:
+        raise ConnectionError(f"{error}: give HOST:6379, or auto on the head") from error
     if head is None:  # `auto` found no cluster, which Ray reports itself
         return
     place = f"{head}, which auto stands for" if address == "auto" else address

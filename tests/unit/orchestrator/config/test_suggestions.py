@@ -368,6 +368,9 @@ def test_names_in_other_braces_are_refused(words: str, names: list[str], capsys:
         (["describe", "trial", "12ab"], 1),  # one of several words says what was meant
         (["foo", "bar"], 2),
         (["sweep=batch_scaling", 'sweep.axes."trainable.lr"={a: 1}'], 1),
+        (["sweep=batch_scaling", "trainable=[{a: [1]}]"], 1),
+        (["sweep=batch_scaling", "mode=plan", "cluster.gpu_type=[null]"], 1),
+        (["sweep=batch_scaling", "mode=[plan]"], 1),
     ],
 )
 def test_each_error_is_one_line(given: list[str], lines: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,3 +112,9 @@ def test_lost_head_ends_the_driver_and_restores_the_cursor() -> None:
     assert process.returncode == 1 and "127.0.0.1:1" in err
     assert "\x1b[?25h" in os.read(ours, 1000).decode()
     os.close(ours)
+
+
+@pytest.mark.parametrize("address", ["head", "/root", ":6379"])
+def test_an_address_without_host_and_port_is_refused(address: str) -> None:
+    with pytest.raises(ConnectionError, match="HOST:6379"):
+        check_head(address)
