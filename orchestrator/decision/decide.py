@@ -255,7 +255,7 @@ def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Beside:
-    """What a recommendation names beside the chosen cell, as rows; by default nothing, as without a chosen cell."""
+    """The rows that a recommendation names beside the chosen cell; none by default, as without a chosen cell."""
 
     safe: int | None = None  # the cell to use now, if that is another one
     cheapest: int | None = None

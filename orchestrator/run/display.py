@@ -214,47 +214,54 @@ class Display:
 
     def _table(self, most: int) -> Table:
         """Return the table of the running trials and at most `most` ended ones, with the counts as its title."""
-        counts = {status: f"{count} {status}" for status, count in sorted(self._ended.items())}
-        if self._invalid:
-            counts[Status.OK] += f" (timings: {self._invalid})"
-        title = ", ".join([f"{len(self._running)} running", f"{len(self._waiting)} waiting", *counts.values()])
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        labels = [
-            _label(trial)
-            for trial in (*(running.trial for running in self._running.values()), *(end[0] for end in self._last))
-        ]
-        self._widest_label = max([self._widest_label, *map(len, labels)])
-        table.add_column("trial", no_wrap=True)
-        # The last axis, often the seed, must stay visible; and a column that gets narrower moves all others.
-        is_roomy = self._console.width >= _ROOMY
-        least = min(self._widest_label, self._console.width // 3) if is_roomy else None
-        table.add_column("cell", overflow="fold", min_width=least)
-        columns = {"epoch": "epoch", "loss": "loss", self._metric.short_label: self._metric.name}
-        if self._console.width < NARROW:
-            del columns["loss"]
-        if not is_roomy:
-            del columns["epoch"]
+        table = Table(title=self._title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        trials = [*(running.trial for running in self._running.values()), *(trial for trial, _, _ in self._last)]
+        self._widest_label = max([self._widest_label, *(len(_label(trial)) for trial in trials)])
         ended = [(end, self._interim.figures(end[1].metrics, end[0].purpose)) for end in reversed(self._last)]
         units = [unit for _, figures in ended for unit in figures if unit.endswith("/s")]
         unit = next(iter(units), "samples/s")
-        for heading in (*columns, unit, *["time"] * is_roomy):
+        # The last axis, often the seed, must stay visible; and a column that gets narrower moves all others.
+        is_roomy = self._console.width >= _ROOMY
+        least = min(self._widest_label, self._console.width // 3) if is_roomy else None
+        table.add_column("trial", no_wrap=True)
+        table.add_column("cell", overflow="fold", min_width=least)
+        left_out = {"loss": self._console.width < NARROW, "epoch": not is_roomy, "time": not is_roomy}
+        headings = [*self._values({}), unit, "time"]
+        headings = [heading for heading in headings if not left_out.get(heading)]
+        for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True, min_width=len("0.0000"))
         table.add_column("state", no_wrap=True, min_width=len("disturbed"))
+
+        def add(trial: TrialSpec, values: Mapping[str, str], state: Text, style: str = "") -> None:
+            shown = (values.get(heading, "") for heading in headings)
+            table.add_row(_id(trial), Text(_label(trial)), *shown, state, style=style)
+
         for running in self._running.values():
-            row = [short_number(running.row.get(key)) for key in columns.values()]
-            took = [duration(time.monotonic() - running.began_s)] * is_roomy
-            state = _RUNNING.get(running.trial.purpose, "running")
-            table.add_row(_id(running.trial), Text(_label(running.trial)), *row, "", *took, state)
+            time_s = duration(time.monotonic() - running.began_s)
+            state = Text(_RUNNING.get(running.trial.purpose, "running"))
+            add(running.trial, {**self._values(running.row), "time": time_s}, state)
         for (trial, outcome, judgement), figures in ended[:most]:
             known = {**outcome.metrics, "epoch": outcome.metrics.get("epochs")}
-            row = [short_number(known.get(key) if trial.purpose is Purpose.TRAIN else None) for key in columns.values()]
             rate = "shared" if _timed_with(trial) else short_number(figures.get(unit))
-            took = [duration(outcome.wall_s) if outcome.wall_s else ""] * is_roomy  # a copy took no time
+            time_s = duration(outcome.wall_s) if outcome.wall_s else ""  # a copy took no time
             end = Text(_PURPOSES.get(trial.purpose, outcome.status))
             if judgement.fault:
                 end = Text("disturbed" if judgement.fault is Fault.DISTURBED else "not timed", "yellow")
-            table.add_row(_id(trial), Text(_label(trial)), *row, rate, *took, end, style="dim")
+            values = self._values(known if trial.purpose is Purpose.TRAIN else {})
+            add(trial, {**values, unit: rate, "time": time_s}, end, style="dim")
         return table
+
+    @property
+    def _title(self) -> str:
+        counts = {status: f"{count} {status}" for status, count in sorted(self._ended.items())}
+        if self._invalid:
+            counts[Status.OK] += f" (timings: {self._invalid})"
+        return ", ".join([f"{len(self._running)} running", f"{len(self._waiting)} waiting", *counts.values()])
+
+    def _values(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """Return a trial's progress by the headings of its columns."""
+        columns = {"epoch": "epoch", "loss": "loss", self._metric.short_label: self._metric.name}
+        return {heading: short_number(row.get(name)) for heading, name in columns.items()}
 
 
 def _timed_with(trial: TrialSpec) -> str:
