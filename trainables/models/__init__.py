@@ -6,7 +6,7 @@ A model's repeated blocks, such as a transformer's layers, are compiled and reco
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatch
 from typing import Any
@@ -193,11 +193,11 @@ def mismatch(config: Mapping[str, Any]) -> str:
     if isinstance(loaded, Corpus):
         shape: tuple[int, ...] = (int(loaded.sequence_length or config["model"].get("sequence_length") or 16),)
         classes = int(config["model"].get("vocabulary") or loaded.vocabulary)
-        wanted: tuple[int, ...] = (2, *shape, classes)
+        of_targets: tuple[int, ...] = (2, *shape)
         given, samples = "tokens N×T", torch.zeros(2, *shape, dtype=torch.long, device="meta")
     else:
         shape, classes = loaded.input_shape, loaded.num_classes
-        wanted = (2, classes, *loaded.train_y.shape[1:])
+        of_targets = (2, *loaded.train_y.shape[1:])
         given, samples = "images N×C×H×W", torch.empty(2, *shape, device="meta")
     about = f"model {name!r} does not fit the data's {given} = {'×'.join(map(str, (2, *shape)))}"
     try:
@@ -216,10 +216,24 @@ def mismatch(config: Mapping[str, Any]) -> str:
     except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
         reason = (str(error).strip().splitlines() or [repr(error)])[0]
         return "" if "meta" in reason else f"{about}: {type(error).__name__}: {reason}"
-    if not isinstance(logits, torch.Tensor):
-        return f"{about}: it returns something of type {type(logits).__name__}, not logits"
-    axis = -1 if isinstance(loaded, Corpus) else 1
-    if logits.ndim != len(wanted) or logits.shape[axis] < wanted[axis]:
-        shapes = ["×".join(map(str, sides)) for sides in (wanted, tuple(logits.shape))]
-        return f"{about}: logits of {shapes[0]} are needed, and it returns {shapes[1]}"
-    return ""
+    message = why_unfit(logits, of_targets, classes, of_tokens=isinstance(loaded, Corpus))
+    return f"{about}: {message}" if message else ""
+
+
+def why_unfit(outputs: object, of_targets: Sequence[int], num_classes: int, *, of_tokens: bool) -> str:
+    """Return why a model's outputs are not logits for targets of this shape; empty if they are, also of more classes.
+
+    Logits are N×classes(×H×W), or for sequences N×T×classes.
+    """
+    if not isinstance(outputs, Tensor):
+        return f"the model returns a {type(outputs).__name__}, not a tensor of logits"
+    axis = len(of_targets) if of_tokens else 1
+    wanted = [*of_targets[:axis], num_classes, *of_targets[axis:]]
+    shape = list(outputs.shape)
+    is_alike = len(shape) == len(wanted) and [*shape[:axis], *shape[axis + 1 :]] == list(of_targets)
+    if is_alike and shape[axis] >= num_classes:
+        return ""
+    if is_alike and of_tokens:
+        return f"the data have tokens up to {num_classes - 1}, but the model's vocabulary has {shape[axis]}"
+    needed, returned = ("×".join(map(str, sides)) or "a single number" for sides in (wanted, shape))
+    return f"logits of {needed} are needed, and the model returns {returned}"

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainables.models import why_unfit
+
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
@@ -27,28 +29,8 @@ class Objective:
     def require_fit(self, outputs: object, targets: Tensor) -> None:
         """Raise ValueError if these outputs are not logits for these targets."""
         # A GPU would report it much later, and without the shapes.
-        if not isinstance(outputs, Tensor):
-            raise ValueError(f"the model returns a {type(outputs).__name__}, not a tensor of logits")
-        if self.of_tokens:
-            self._require_tokens_fit(tuple(outputs.shape), targets)
-            return
-        shape, wanted = tuple(outputs.shape), (len(targets), self.num_classes, *targets.shape[1:])
-        alike = len(shape) == len(wanted) and (shape[0], *shape[2:]) == (wanted[0], *wanted[2:])
-        if not alike or shape[1] < self.num_classes:
-            labels = "a label for each pixel" if targets.ndim > 1 else "a label for each image"
-            raise ValueError(
-                f"the model's outputs are {'×'.join(map(str, shape)) or 'a single number'}, and {self.num_classes}"
-                f" classes with {labels} need {'×'.join(map(str, wanted))}"
-            )
-
-    def _require_tokens_fit(self, shape: tuple[int, ...], targets: Tensor) -> None:
-        if len(shape) != 3 or shape[:2] != tuple(targets.shape):
-            wanted = "×".join(map(str, (*targets.shape, self.num_classes)))
-            raise ValueError(f"the model's outputs are {'×'.join(map(str, shape))}, and a token each needs {wanted}")
-        if shape[2] < self.num_classes:
-            raise ValueError(
-                f"the data have tokens up to {self.num_classes - 1}, but the model's vocabulary has {shape[2]}"
-            )
+        if message := why_unfit(outputs, targets.shape, self.num_classes, of_tokens=self.of_tokens):
+            raise ValueError(message)
 
 
 class TokenLoss(nn.Module):

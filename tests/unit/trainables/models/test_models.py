@@ -117,7 +117,7 @@ def test_a_model_that_returns_an_object_gives_its_logits() -> None:
         ("own_model", ""),
         ("PlainModel", ""),
         ("any_keys", ""),
-        ("few_classes", "logits of 2×10 are needed, and it returns 2×3"),
+        ("few_classes", "logits of 2×10 are needed, and the model returns 2×3"),
         ("of_colours", "does not fit the data's images N×C×H×W = 2×1×8×8: RuntimeError"),
         ("of_tokens", "does not fit the data's images N×C×H×W = 2×1×8×8: RuntimeError"),
         ("unfinished", ""),
@@ -127,6 +127,12 @@ def test_a_model_that_does_not_fit_the_data_is_found_by_shapes(name: str, fault:
     model = {"name": f"{__name__}:{name}"} | ({"arch": "plain"} if name == "any_keys" else {})
     message = mismatch({"model": model, "data": {"name": "digits"}})
     assert fault in message if fault else message == ""
+
+
+def test_a_segmentation_of_another_size_does_not_fit() -> None:
+    data = {"name": "synthetic", "dense": True, "shape": [1, 8, 8], "num_classes": 3, "train_size": 4}
+    message = mismatch({"model": {"name": f"{__name__}:halved"}, "data": data})
+    assert message.endswith("logits of 2×3×8×8 are needed, and the model returns 2×3×4×4")
 
 
 def any_keys(arch: str, **options: Any) -> nn.Module:
@@ -142,6 +148,10 @@ class WithLogits(nn.Module):
 
     def forward(self, pixel_values: torch.Tensor) -> Any:
         return SimpleNamespace(logits=pixel_values.flatten(1).sum(1))
+
+
+def halved() -> nn.Module:
+    return nn.Conv2d(1, 3, 2, stride=2)
 
 
 def few_classes() -> nn.Module:

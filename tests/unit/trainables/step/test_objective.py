@@ -24,5 +24,5 @@ def test_logits_for_as_many_classes_or_more_fit(shape: tuple[int, ...]) -> None:
     [((), "a single number"), ((4,), "4"), ((4, 9), "4×9"), ((10, 4), "10×4"), ((4, 10, 1), "4×10×1")],
 )
 def test_outputs_that_do_not_fit_are_named_with_their_shape(shape: tuple[int, ...], told: str) -> None:
-    with pytest.raises(ValueError, match=f"^the model's outputs are {told}, and 10 classes .* need 4×10$"):
+    with pytest.raises(ValueError, match=f"^logits of 4×10 are needed, and the model returns {told}$"):
         Objective(num_classes=10).require_fit(torch.zeros(shape), torch.zeros(4, dtype=torch.long))

@@ -176,8 +176,8 @@ def brittle(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         ("data", {"name": "digits", "augment": {"crop_padding": -1}}, "data.augment.crop_padding=-1"),
         ("data", {"name": "digits", "augment": {"cutout": 2.5}}, "data.augment.cutout=2.5"),
         ("data", {"name": "digits", "augment": {"rotate": 5}}, "data.augment has no key rotate"),
-        ("model", {"name": "studies.models:unet", "depth": 1, "width": 2}, "outputs are 64×10×8×8"),
-        ("model", {"name": f"{__name__}:with_five_outputs"}, "outputs are 64×5"),
+        ("model", {"name": "studies.models:unet", "depth": 1, "width": 2}, "the model returns 64×10×8×8"),
+        ("model", {"name": f"{__name__}:with_five_outputs"}, "the model returns 64×5"),
         ("model", {"name": f"{__name__}:of_colours"}, "N×1×8×8"),
         ("model", {"name": f"{__name__}:of_tokens"}, "(RuntimeError: Expected tensor"),
         ("model", {"name": f"{__name__}:brittle"}, "RuntimeError: on fire"),
@@ -189,7 +189,7 @@ def test_wrong_config_is_named(section: str, values: dict[str, Any], note: str) 
     assert answer["status"] == "failed" and note in answer["note"]
 
 
-@pytest.mark.parametrize(("model", "note"), [("with_five_outputs", "outputs are 64×5"), ("of_colours", "N×1×8×8")])
+@pytest.mark.parametrize(("model", "note"), [("with_five_outputs", "the model returns 64×5"), ("of_colours", "N×1×8×8")])
 def test_shape_mismatch_in_passes_before_training_is_named(model: str, note: str) -> None:
     config = {"model": {"name": f"{__name__}:{model}"}, "trainable": CONFIG["trainable"] | {"micro_batch": "auto"}}
     answer = run(request(config=config))
