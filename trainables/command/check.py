@@ -11,16 +11,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from sweeps.axes import is_number
+from sweeps.trial import BUDGET_UNITS
 from trainables.availability import not_here, runs_here
-from trainables.command.placeholders import LENGTHS, NAMES, TemplateError, fill
+from trainables.command.placeholders import NAMES, TemplateError, fill, lengths_of
 from trainables.command.reading import declared
 from trainables.command.settings import CommandSettings
 
 ANY_OF_GPUS = ("gpus", "gpus_per_node", "global_batch_size")
 """Each of these names gives a command the number of its GPUs, or the work of all of them together."""
-
-_SAME_LENGTH = dict.fromkeys(("samples", "steps"), ("samples", "steps"))
-"""Budget lengths of which either form will do."""
 
 _HANDLED_ELSEWHERE = ("gpus", "strategy", "resources", "uneven_batch", "budget")
 """Axes, or their sections, that change the command's resources, or for which other checks exist."""
@@ -78,9 +77,10 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for what may be an error in a valid config: a length that does not arrive, a missing program."""
     settings = CommandSettings.of(config["trainable"])
     stops = ", unless Hugging Face's Trainer, Lightning or Keras trains it" if settings.adapter != "off" else ""
+    lengths = _lengths(settings, config)
+    same = [name for name in BUDGET_UNITS if lengths[name] is not None]
     for name, length in (config.get("budget") or {}).items():
         unless = stops if name != "seconds" else ""
-        same = _SAME_LENGTH.get(name, (name,))
         if length is not None and not may_receive(settings, (*same, f"budget.{name}")):
             yield (
                 f"trainable.argv has no {{{name}}}, so budget.{name}={length:g} does not reach the command, "
@@ -188,10 +188,8 @@ def _pattern_errors(settings: CommandSettings) -> Iterator[str]:
 
 
 def _brace_errors(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
-    budget = config.get("budget") or {}
-    unset = [name for name in LENGTHS if all(budget.get(length) is None for length in _SAME_LENGTH.get(name, (name,)))]
     # Any value will do: only the names are checked.
-    values = {**config, **dict.fromkeys(NAMES, "0"), **dict.fromkeys(unset)}
+    values = {**config, **dict.fromkeys(NAMES, "0"), **_lengths(settings, config)}
     templates = {
         "argv": settings.words,
         "env": [str(value) for value in settings.env.values()],
@@ -202,6 +200,12 @@ def _brace_errors(settings: CommandSettings, config: Mapping[str, Any]) -> Itera
             fill(word, values)
         except TemplateError as error:
             yield f"trainable.{key}: {error}"
+
+
+def _lengths(settings: CommandSettings, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lengths of a training whose batch is 1; None for those that have no value at any batch."""
+    budget = {unit: amount for unit, amount in (config.get("budget") or {}).items() if is_number(amount)}
+    return lengths_of(budget, 1, settings.tokens_per_sample)
 
 
 def _missing_program(settings: CommandSettings) -> Iterator[str]:

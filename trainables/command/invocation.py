@@ -6,7 +6,6 @@ process its rank are taken away, because the command starts its ranks itself.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 from sweeps.ports import free_port
 from trainables.command.adapter import FOLDER, HOOK
-from trainables.command.placeholders import LENGTHS, NAMES, fill, filled, text_of
+from trainables.command.placeholders import NAMES, fill, filled, lengths_of, text_of
 from trainables.command.process import Command
 from trainables.command.settings import CommandSettings
 from trainables.context import Context, master_of
@@ -48,7 +47,7 @@ def values_of(
     settings: CommandSettings, config: Mapping[str, Any], context: Context, trial_dir: Path
 ) -> dict[str, Any]:
     """Return the value of each of `NAMES`; None if it has none."""
-    batch, lr, per_sample = context.batch, context.lr, settings.tokens_per_sample
+    batch, lr = context.batch, context.lr
     # On a node without the source folder, Ray has shipped the code to the current one.
     source = Path(settings.source_dir or ".").absolute()
     return {
@@ -73,23 +72,8 @@ def values_of(
         "trial_dir": str(trial_dir),
         "source_dir": str(source if source.is_dir() else Path.cwd()),
         "python": settings.interpreter or sys.executable,
-        **_lengths(config.get("budget") or {}, batch.global_batch_size, per_sample),
-        "tokens_per_batch": batch.global_batch_size * per_sample if per_sample else None,
+        **lengths_of(config.get("budget") or {}, batch.global_batch_size, settings.tokens_per_sample),
     }
-
-
-def _lengths(budget: Mapping[str, Any], global_batch_size: int, tokens_per_sample: int | None) -> dict[str, Any]:
-    """Return the length of the training in each unit in which the budget gives it; None in the others."""
-    lengths = {unit: budget.get(unit) for unit in LENGTHS}
-    if tokens_per_sample and budget.get("tokens") is not None:
-        lengths["samples"] = round(budget["tokens"] / tokens_per_sample)
-    if lengths["samples"] is not None:
-        # Rounded up, so that no batch size trains less than the budget.
-        lengths["steps"] = math.ceil(lengths["samples"] / global_batch_size)
-    elif lengths["steps"] is not None:
-        lengths["samples"] = lengths["steps"] * global_batch_size
-    tokens = lengths["samples"] * tokens_per_sample if lengths["samples"] and tokens_per_sample else None
-    return {**lengths, "tokens": tokens}
 
 
 def _place_of(context: Context) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,21 @@ _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 _QUOTED_OR_ESCAPED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\(?:\r\n|.)""", re.DOTALL)
 _ESCAPED = re.compile(r"\\(?:\r\n|.)", re.DOTALL)
 _WITHOUT_POINT = re.compile(r"(?<![\w.])(\d+)e(?=[+-]\d)")
+
+
+def lengths_of(budget: Mapping[str, Any], batch_size: int, tokens_per_sample: int | None) -> dict[str, Any]:
+    """Return the training's length in each unit, and `tokens_per_batch`; None where none follows from the budget."""
+    lengths = {unit: budget.get(unit) for unit in BUDGET_UNITS}
+    if tokens_per_sample and lengths["tokens"] is not None:
+        lengths["samples"] = round(lengths["tokens"] / tokens_per_sample)
+    if lengths["samples"] is not None:
+        # Rounded up, so that no batch size trains less than the budget.
+        lengths["steps"] = math.ceil(lengths["samples"] / batch_size)
+    elif lengths["steps"] is not None:
+        lengths["samples"] = lengths["steps"] * batch_size
+    if tokens_per_sample and lengths["samples"] is not None:
+        lengths["tokens"] = lengths["samples"] * tokens_per_sample
+    return {**lengths, "tokens_per_batch": batch_size * tokens_per_sample if tokens_per_sample else None}
 
 
 class TemplateError(ValueError):
@@ -78,6 +94,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
         value = _value_of(name.strip(), values)
         if value is None:
             hint = f": set budget.{name}=N, and the budget's other lengths to null" if name in LENGTHS else ""
+            hint = ": set trainable.tokens_per_sample" if name in ("tokens", "tokens_per_batch") else hint
             raise TemplateError(f"{template!r}: {name} has no value{hint}")
         return text_of(value)
 

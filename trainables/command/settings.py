@@ -80,15 +80,11 @@ class CommandSettings:
         for key, choices in _CHOICES.items():
             if getattr(self, key) not in choices:
                 yield UnknownChoice(f"trainable.{key}", getattr(self, key), choices)
-        for key, null in {
-            "timeout_s": True,
-            "samples_per_epoch": True,
-            "tokens_per_sample": True,
-            "grace_s": False,
-        }.items():
+        for key in ("timeout_s", "samples_per_epoch", "tokens_per_sample", "grace_s"):
             value = getattr(self, key)
-            if not (value is None and null) and not (is_number(value) and value > 0):
-                yield f"trainable.{key} must be a number above 0{', or null' * null}, not {value!r}"
+            or_null = "" if key == "grace_s" else ", or null"
+            if not (value is None and or_null) and not (is_number(value) and value > 0):
+                yield f"trainable.{key} must be a number above 0{or_null}, not {value!r}"
         for key in ("oom_patterns", "diverged_patterns"):
             value = getattr(self, key)
             if not isinstance(value, list | tuple) or not all(isinstance(pattern, str) for pattern in value):

@@ -6,7 +6,7 @@ import yaml
 
 from tests.unit.trainables.test_conf import CONF
 from trainables.command.check import errors, remarks
-from trainables.command.placeholders import NAMES
+from trainables.command.placeholders import NAMES, lengths_of
 from trainables.command.settings import CommandSettings
 
 
@@ -117,6 +117,28 @@ def test_all_errors_are_reported():
     lines = list(errors(given))
     expected = ("learning_rate", "steps has no value", "trainable.env", "oom_patterns", "loss='('", "'best'")
     assert len(lines) == 6 and all(any(part in line for line in lines) for part in expected), lines
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "tokens_per_sample", "has_value"),
+    [
+        ("steps", "tokens", 128, True),
+        ("samples", "tokens", 128, True),
+        ("steps", "tokens", None, False),
+        ("tokens", "tokens", None, True),
+        ("tokens", "steps", 128, True),
+        ("tokens", "epochs", 128, False),
+        ("tokens_per_batch", "epochs", 128, True),
+        ("tokens_per_batch", "epochs", None, False),
+    ],
+)
+def test_a_length_has_a_value_if_it_follows_from_the_budget(name, unit, tokens_per_sample, has_value):
+    budget = {"budget": {"epochs": None, unit: 1000}}
+    given = config(argv=f"true {{{name}}}", tokens_per_sample=tokens_per_sample) | budget
+    assert [f"{name} has no value" in error for error in errors(given)] == [True] * (not has_value)
+    assert (lengths_of(budget["budget"], 8, tokens_per_sample)[name] is not None) is has_value
+    if has_value and name != "tokens_per_batch":
+        assert list(remarks(given)) == []
 
 
 @pytest.mark.parametrize(

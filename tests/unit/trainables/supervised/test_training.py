@@ -189,7 +189,7 @@ def test_wrong_config_is_named(section: str, values: dict[str, Any], note: str) 
     assert answer["status"] == "failed" and note in answer["note"]
 
 
-@pytest.mark.parametrize(("model", "note"), [("with_five_outputs", "the model returns 64×5"), ("of_colours", "N×1×8×8")])
+@pytest.mark.parametrize(("model", "note"), [("with_five_outputs", "model returns 64×5"), ("of_colours", "N×1×8×8")])
 def test_shape_mismatch_in_passes_before_training_is_named(model: str, note: str) -> None:
     config = {"model": {"name": f"{__name__}:{model}"}, "trainable": CONFIG["trainable"] | {"micro_batch": "auto"}}
     answer = run(request(config=config))
