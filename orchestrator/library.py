@@ -199,7 +199,7 @@ class SweepResults:
         return {file.name: read_regular(file).decode(errors="replace") for file in files if file.is_file()}
 
     def curves(self) -> pd.DataFrame:
-        """Return the learning curves of all trials, one row per epoch.
+        """Return the learning curves of all trials but repetitions, one row per epoch.
 
         The columns are `trial_id`, the axes of trials that have ended, and what trials reported. While a finished trial
         runs again, its curve belongs to the attempt that has the row in `trials`.
@@ -211,7 +211,8 @@ class SweepResults:
         # The curve of a trial that runs again belongs to an attempt that does not count yet.
         folder = replace(folder, set_aside=history.set_aside)
         axes = {trial_id: row.axes for trial_id, row in history.all_ends.items()}
-        trials = sorted(path.parent.name for path in folder.trials.glob(f"*/{METRICS}"))
+        with_curve = sorted(path.parent.name for path in folder.trials.glob(f"*/{METRICS}"))
+        trials = [trial_id for trial_id in with_curve if not history.of(trial_id).measures]
         rows = ((trial_id, row) for trial_id in trials for row in trial_files.read(folder.metrics(trial_id))[0])
         return pd.DataFrame([{"trial_id": trial_id, **axes.get(trial_id, {}), **row} for trial_id, row in rows])
 

@@ -12,6 +12,9 @@ import pytest
 
 from orchestrator import ConfigError, load_results, plan_sweep, run_sweep
 from orchestrator.library import NotebookPlots
+from orchestrator.store.journal import Journal
+from orchestrator.store.record import Kind
+from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.text import rows
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
@@ -82,6 +85,21 @@ def test_speed_ups_need_valid_timings(disturbed: int, tmp_path: Path) -> None:
     summary = load_results(tmp_path).summary.set_index("gpus")
     assert cells["speedup"].notna().all() and pd.isna(summary["speedup"][2]) == bool(disturbed)
     assert pd.isna(summary["efficiency"][1]) == (disturbed == 1) and summary["samples_per_s"].notna().all()
+
+
+def test_curves_have_the_axes_of_their_trials(tmp_path: Path) -> None:
+    record = record_of(2, 0)
+    folder = ResultsFolder(tmp_path)
+    folder.create()
+    with Journal.open(folder.journal) as journal:
+        journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {}})
+        journal.append(Kind.FINISHED, record.to_json())
+        journal.append(Kind.STARTED, {"trial_id": "repetition", "attempt": 1, "measures": record.trial_id})
+    for trial_id in (record.trial_id, "repetition"):
+        folder.trial(trial_id).mkdir()
+        folder.metrics(trial_id).write_text('{"epoch": 1, "loss": 2.0}\n')
+    curves = load_results(tmp_path).curves()
+    assert curves["trial_id"].tolist() == [record.trial_id] and curves["gpus"].tolist() == [2]
 
 
 def test_a_sweep_in_results_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
