@@ -25,7 +25,7 @@ from orchestrator.analysis.trials import collect
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request, Terms
 from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import not_made
+from orchestrator.decision.recommendation import Recommendation, not_made
 from orchestrator.decision.verdicts import Verdict, verdicts
 from orchestrator.store import files
 from orchestrator.store.files import make_directory, write_durably, write_whole
@@ -97,9 +97,7 @@ def tables_written(
     arguments = history.driver.get("arguments") or () if arguments is None else arguments
     trials, cells, terms = collect(request, records, arguments)
     terms = replace(terms, unfinished=history.is_unfinished if planned is None else missing > 0)
-    sweep = str(cells["sweep"].iloc[0])
     steps = _Steps(folder)
-
     claims = [Claim.of(claim) for claim in request.settings.sweep.claims]
     claim_verdicts = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells)) if claims else []
     recommendation = steps.run("the recommendation", lambda: decide(trials, cells, terms, claim_verdicts or ()))
@@ -114,15 +112,7 @@ def tables_written(
     }
     made = {file: steps.run(file, make) for file, make in makers.items()}
     documents = {file: document for file, document in made.items() if document is not None}
-    # All files of one report together: a reader must not find a new table beside an old recommendation.
-    texts = {
-        "recommendation.md": recommendation_markdown(recommendation, sweep),
-        "recommendation.json": recommendation_json(recommendation, sweep),
-    }
-    for file, document in documents.items():
-        texts[file] = document.text
-        if document.rows is not None:
-            texts[f"{Path(file).stem}.csv"] = document.rows.to_csv(index=False)
+    texts = _texts(recommendation, str(cells["sweep"].iloc[0]), documents)
     write_tables(folder, trials, cells, texts, terms.metric)
     of_claims = _claim_problems(claim_verdicts, _FAILING[request.settings.claims.fail_on])
     return SweepEnd(
@@ -138,6 +128,20 @@ def tables_written(
         took_s=None if began_s is None else time.monotonic() - began_s,
         has_page=request.settings.report.html and in_time,
     )
+
+
+def _texts(recommendation: Recommendation, sweep: str, documents: Mapping[str, Document]) -> dict[str, str]:
+    """Return the texts of the recommendation's files, of the documents and of their numbers, by the files' names."""
+    # All files of one report together: a reader must not find a new table beside an old recommendation.
+    texts = {
+        "recommendation.md": recommendation_markdown(recommendation, sweep),
+        "recommendation.json": recommendation_json(recommendation, sweep),
+    }
+    for file, document in documents.items():
+        texts[file] = document.text
+        if document.rows is not None:
+            texts[f"{Path(file).stem}.csv"] = document.rows.to_csv(index=False)
+    return texts
 
 
 def write_tables(
