@@ -92,12 +92,15 @@ def state_of(folder: ResultsFolder, history: History, ends: Mapping[str, TrialRe
     planned = max(history.planned, len(ends))
     # A trial that runs again, or is timed again, has an end already and would count twice.
     ended = len(ends) - (again if driver else 0)
-    waiting, left_s = max(0, planned - ended - len(running)), None
+    waiting = max(0, planned - ended - len(running))
+    left_s: float | None = None
     if driver and history.queued:
         # Further seeds and repetitions wait, too, which were not planned.
         settled = {*started, *(end.trial_id for end in history.ended_since)}
-        waiting = len(history.queued.keys() - settled)
-        planned = max(planned, ended + len(running) + waiting)
+        queued = history.queued.keys() - settled
+        waiting = len(queued)
+        # A trial that is to run again has an end.
+        planned = max(planned, len({*ends, *started, *queued}))
         left_s = _left_s(history, running)
     return {
         "folder": str(folder.root),
