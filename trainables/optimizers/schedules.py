@@ -7,7 +7,7 @@ to the learning-rate rule and multiplies the schedule, which counts from sample 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -153,12 +153,15 @@ class Growth:
             through=schedule.get("through", "batch"),
         )
 
-    def why_not(self, budget: Mapping[str, Any]) -> str:
-        """Return why the batch cannot grow under the config's `budget` section; empty if it can, or need not."""
-        if not self.milestones or budget.get("steps") is None:
-            return ""
+    def errors(self, config: Mapping[str, Any], rules: Collection[str]) -> Iterator[str]:
+        """Yield why the batch cannot grow with this config and these learning-rate rules."""
+        if not self.milestones:
+            return
         # A length in steps is in initial batches, and would be used up before its steps are taken.
-        return "schedule=increase_batch needs budget.epochs or budget.samples, not budget.steps"
+        if (config.get("budget") or {}).get("steps") is not None:
+            yield "schedule=increase_batch needs budget.epochs or budget.samples, not budget.steps"
+        if config["trainable"].get("noise_scale") or "adascale" in rules:
+            yield "schedule=increase_batch cannot be combined with noise_scale=true or lr_rule=adascale"
 
     def times(self, progress: float, global_batch_size: int) -> int:
         """Return the batch at this fraction of the training, as a multiple of the trial's batch."""

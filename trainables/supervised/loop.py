@@ -135,7 +135,7 @@ class TrainingPlan:
         """Return the plan of the sections `budget` and `schedule`; see `TrainingLength.of`. Raises ValueError."""
         batch_size = feed.batch.global_batch_size
         growth = Growth.of(config["schedule"])
-        if message := growth.why_not(config["budget"]):
+        for message in growth.errors(config, [lr.rule]):
             raise ValueError(message)
         return TrainingPlan(
             length=TrainingLength.of(

@@ -172,8 +172,6 @@ class Replica:
                 f"schedule=increase_batch comes to a batch of {largest}, more than the {samples} training samples:"
                 " set schedule.most"
             )
-        if self._growth.milestones and (self._settings.noise_scale or self._context.lr.rule == "adascale"):
-            raise ValueError("schedule=increase_batch cannot be combined with noise_scale=true or lr_rule=adascale")
 
     def _build_model(self) -> nn.Module:
         workload, context = self._workload, self._context

@@ -169,6 +169,8 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     measures_accuracy = report.get("metric") in ("auto", "val_accuracy") and data.get("name") not in TEXTS
     if measures_accuracy and is_number(target) and not 0 < target <= 1:
         yield f"report.target={target:g} is not a share of 1, such as 0.9, as val_accuracy is"
+    if (config.get("budget") or {}).get("tokens") is not None and data.get("name") in set(DATA) - set(TEXTS):
+        yield f"budget.tokens={config['budget']['tokens']} is a length for language models; images count as samples"
     yield from _layout_errors(config)
     if model.get("lora") and (config.get("optimizer") or {}).get("name") == "muon":
         yield "optimizer=muon needs parameters beside the blocks' matrices, and adapters have none: optimizer=adamw"
@@ -193,8 +195,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     except (ValueError, KeyError, TypeError) as error:
         yield f"schedule: {error}"
         return
-    if message := growth.why_not(config.get("budget") or {}):
-        yield message
+    yield from growth.errors(config, _axes(config).get("lr_rule") or ())
 
 
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
@@ -214,7 +215,11 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_on_one_gpu(config: Mapping[str, Any]) -> bool:
     """Return whether all trials have one GPU, on which `fsdp` divides nothing."""
-    return ((config.get("sweep") or {}).get("axes") or {}).get("gpus") in (None, [1])
+    return _axes(config).get("gpus") in (None, [1])
+
+
+def _axes(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (config.get("sweep") or {}).get("axes") or {}
 
 
 def _layout_errors(config: Mapping[str, Any]) -> Iterator[str]:

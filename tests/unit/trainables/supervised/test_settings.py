@@ -22,13 +22,21 @@ GPT = {"name": "gpt", "heads": 4, "width": 32}
 HALVED = {"tensor_parallel": 2, "model": GPT, "data": {"name": "text"}}
 GRAPHED_FSDP = {"trainable": {"cuda_graph": "on"}, "strategy": "fsdp"}
 GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
+GROWING = {"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}
 
 
 @pytest.mark.parametrize(
     ("sections", "named"),
     [
         ({}, []),
-        ({"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}, []),
+        (GROWING, []),
+        (GROWING | {"trainable": {"noise_scale": True}}, ["noise_scale=true"]),
+        (
+            {"schedule": GROWS, "budget": {"epochs": 1}, "sweep": {"axes": {"lr_rule": ["adascale"]}}},
+            ["lr_rule=adascale"],
+        ),
+        ({"budget": {"tokens": 64}}, ["budget.tokens=64"]),
+        ({"budget": {"tokens": 64}, "model": GPT, "data": {"name": "text"}}, []),
         ({"trainable": {"compile": "fast"}}, ["trainable.compile 'fast'"]),
         ({"trainable": {"precision": "fp61"}}, ["trainable.precision 'fp61'"]),
         ({"trainable": {"cuda_graph": "on"}, "strategy": "ddp"}, []),
