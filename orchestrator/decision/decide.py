@@ -239,7 +239,7 @@ def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:
         if row is not None:
             why = None
         elif known.any():
-            why = remark("none_keeps_margin")
+            why = contenders.remark("none_keeps_margin")
         elif not ok.any():
             why = remark("skipped_by_rule" if contenders.is_ruled_out(gpus) else "no_ok_cell")
         elif set(tried.loc[ok, "cell_id"]) <= contenders.eligible.without_metric:

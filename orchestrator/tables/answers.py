@@ -108,7 +108,7 @@ def by_batch(recommendation: Recommendation) -> list[tuple[str, str]]:
         where = f"at {speed.batch:,}"
         # In full for the first batch only.
         if place == 0:
-            where = f"the speed of {fewer} at batch {speed.batch:,} {'in all' if speed.is_global else 'each'}"
+            where = f"the speed of {fewer} at batch {speed.batch:,} {'in total' if speed.is_global else 'each'}"
         # Ends that look alike are one number.
         ends = dict.fromkeys((numbers.times(speed.lo), numbers.times(speed.hi)))
         speeds.append(f"{'–'.join(ends)}× {where}{_loss(speed, is_accuracy=is_accuracy)}")
@@ -129,10 +129,11 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     batches, label = recommendation.larger_batches, "Larger batch"
     if recommendation.chosen is None or recommendation.baseline is None:
         return
+    used = next((cell for cell, call in calls(recommendation).items() if call == USE_NOW), None)
+    cell = recommendation.cell(used) or recommendation.chosen
+    of_used = f"{cell.values['global_batch_size']:,} in total"
     if not batches:
-        today = next((cell for cell, call in calls(recommendation).items() if call == USE_NOW), None)
-        batch = (recommendation.cell(today) or recommendation.chosen).values["global_batch_size"]
-        yield label, f"unknown, {batch:,} in all is the largest tried"
+        yield label, f"unknown, {of_used} is the largest tried"
         return
     safe = list(takewhile(lambda batch: batch.p_within_margin >= SAFE, batches))
     chances = []
@@ -144,13 +145,17 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         best = safe[-1]
         is_faster = recommendation.terms.report.objective == "time" and not math.isnan(best.gain.value)
         gain = f", {numbers.times(best.gain.value)}× the speed" if is_faster else ""
-        chances.insert(0, f"safe up to {best.global_batch_size:,} in all ({best.name}{gain})")
-    elif not math.isnan(batches[0].p_within_margin):
-        # The next larger one is the likeliest.
-        verdict = "not safe" if batches[0].p_within_margin < SHOWN else "doubtful"
-        chances[0] = f"{verdict}: holds {chances[0]} in all"
+        chances.insert(0, f"safe up to {best.global_batch_size:,} in total ({best.name}{gain})")
+        yield label, ", ".join(chances)
+        return
+    if not math.isnan(batches[0].p_within_margin):
+        chances[0] = f"holds {chances[0]}"
+    elif batches[0].status == Status.OK.value:
+        chances[0] = f"{recommendation.terms.metric.word} {chances[0]}"
+    if cell is recommendation.baseline or cell.p_within_margin >= SAFE:
+        chances.insert(0, f"safe up to {of_used}")
     else:
-        chances[0] += " in all"
+        chances[0] += " in total"
     yield label, ", ".join(chances)
 
 

@@ -309,7 +309,9 @@ def _with_start_up(recommendation: Recommendation, cells: Sequence[Cell]) -> Ite
     unit = _unit("cost", recommendation)
     costs = ["" if recommendation.on_cpu else unit.number(cell.value("total_cost")) for cell in cells]
     texts = [", ".join(filter(None, pair)) for pair in zip(speeds, costs, strict=True)]
-    yield Line(name="with_start_up", title="with start-up", texts=texts, rank=2)
+    figures = ["" if not any(speeds) else "speed-up", "" if recommendation.on_cpu else "cost"]
+    note = ", ".join(filter(None, figures))
+    yield Line(name="with_start_up", title="with start-up", note=note, texts=texts, rank=2)
 
 
 def _speed(recommendation: Recommendation, cell: Cell, time: str) -> float:

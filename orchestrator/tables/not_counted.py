@@ -61,10 +61,12 @@ def not_counted(end: SweepEnd) -> str:
 
 
 def _places_of_oom(out_of_memory: pd.DataFrame) -> str:
-    """Return the GPUs, batches and rules of these cells, two by name."""
+    """Return the GPUs, batches and rules of these cells, three by name."""
     # Cells that differ in further axes, such as the rate, have one place.
     places = list(dict.fromkeys(map(cell_label, out_of_memory.to_dict("records"))))
-    return ", ".join(places[:2]) + (f" and {len(places) - 2} more" if len(places) > 2 else "")
+    if len(places) > 3:
+        return f"{', '.join(places[:2])} and {len(places) - 2} more"
+    return ", ".join(places)
 
 
 def _memory(chosen: pd.DataFrame, out_of_memory: pd.DataFrame) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -33,6 +34,7 @@ from orchestrator.tables.candidates import (
     by_rate,
     calls,
     equal_rivals,
+    quotient,
     without_rate,
 )
 from orchestrator.tables.sentences import UNBOUNDED, filled, listed, probability, sentence, template
@@ -47,7 +49,7 @@ _UNSETTLED = ("indistinguishable", "near_margin")
 _NOT_CLEAR = "Not CLEAR"
 """The label of the reasons why a recommendation is provisional."""
 
-RUNNER_UP, FOR_NOW = "Runner-up", "For now"
+RUNNER_UP = "Runner-up"
 """The label of how the next eligible cell compares."""
 
 TIE_LABEL = "Tied"
@@ -55,6 +57,9 @@ TIE_LABEL = "Tied"
 
 _LONGEST_NAMES = 50
 """The most characters of the cells between which a command decides; of longer ones only the number is told."""
+
+_FAR_LESS = 0.8
+"""The share of the speed-up of training that is left with start-up, below which the headline has both."""
 
 _MOST_TIED = 4
 """The most tied cells in a sentence, those that differ in the rate alone counting as one."""
@@ -126,10 +131,12 @@ def _settled(recommendation: Recommendation, timings: int) -> str:
     called = [cell for cell_id in calls(recommendation) if (cell := recommendation.cell(cell_id))]
     # Of a pair, the later one may replace the one to use now, which is the question.
     rivals = [cell for cell in recommendation.rivals if cell.cell_id in grows and len(called) < 2]
-    names = list(dict.fromkeys(without_rate(cell) for cell in (*called, *rivals)))
+    # Cells that differ in the rate alone count as one.
+    rates = Counter({cell.cell_id: without_rate(cell) for cell in (*called, *rivals)}.values())
+    names = [f"{name} ({count} LRs)" if count > 1 else name for name, count in rates.items()]
     if not names:
         return f"for {counted(timings, 'timing', 'timings')} again"
-    if len(names) == 1:
+    if len(rates) == 1 and rates.total() == 1:
         return f"to be surer of {names[0]}"
     # No more than fits beside the rest.
     is_short = len(names) <= 3 and sum(map(len, names)) <= _LONGEST_NAMES
@@ -145,6 +152,7 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         "safe": _used_now(recommendation),
         "tied": len(equal_rivals(recommendation)) + 1 if recommendation.verdict == TIED else 0,
         "holds": recommendation.p_within_margin >= SAFE or recommendation.verdict == CLEAR,
+        "gain_with_start_up": _gain_with_start_up(recommendation),
     }
     lead, *details = [
         filled(remark.code, {**remark.values, **lead_values})
@@ -172,6 +180,15 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     )
 
 
+def _gain_with_start_up(recommendation: Recommendation) -> float:
+    """Return the chosen cell's speed-up with start-up; NaN unless that is far less, and on CPUs."""
+    if recommendation.on_cpu or recommendation.deciding_time != "time":
+        return math.nan
+    cells = recommendation.baseline, recommendation.chosen
+    training, whole = (quotient(*cells, figure) for figure in ("time", "total_time"))
+    return whole if whole < _FAR_LESS * training else math.nan
+
+
 def _used_now(recommendation: Recommendation) -> dict[str, Any] | None:
     """Return the cell to use while the choice may lose accuracy; None without one."""
     safe = recommendation.cell(recommendation.safe_cell_id)
@@ -195,29 +212,32 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     if rivals and recommendation.verdict == TIED:
         yield TIE_LABEL, _tied(rivals, recommendation)
         return
-    # The table has the accuracy of a cell with a call, such as the one to use now.
-    is_told = math.isnan(cell.p_within_margin) or cell.cell_id in calls(recommendation)
+    # The table compares it if it is the cell to use now.
+    if cell.cell_id in calls(recommendation):
+        return
     values = {
         **after.values,
         "name": by_rate([cell]),
         "chosen": without_rate(chosen),
-        "holds": "" if is_told else accuracy_holds(cell, recommendation),
+        "holds": "" if math.isnan(cell.p_within_margin) else accuracy_holds(cell, recommendation),
     }
-    # The runner-up may be the cell that is used meanwhile.
-    yield FOR_NOW if cell.cell_id in calls(recommendation) else RUNNER_UP, filled("runner_up", values)
+    yield RUNNER_UP, filled("runner_up", values)
 
 
 def _tied(rivals: Sequence[Cell], recommendation: Recommendation) -> str:
-    """Return the cells that tie with the choice: `8×64 none (accuracy holds 82%); 8×64 sqrt, 3 LRs (61–78%)`."""
-    word, parts = f"{recommendation.terms.metric.word} holds ", []
+    """Return the cells that tie with the choice: `8×64 none: accuracy holds 82% (-0.006); 8×64 sqrt, 3 LRs: 61–78%`."""
+    word, parts = f"{recommendation.terms.metric.word} holds ", list[str]()
     names = list(dict.fromkeys(map(without_rate, rivals)))
     for name in names[:_MOST_TIED]:
         alike = [cell for cell in rivals if without_rate(cell) == name]
         parts.append(by_rate(alike) if len(alike) < 3 else f"{name}, {len(alike)} LRs")
         known = sorted(cell.p_within_margin for cell in alike if not math.isnan(cell.p_within_margin))
-        if known:
+        if known and len(alike) == 1:
+            parts[-1] += f": {word}{accuracy_holds(alike[0], recommendation)}"
+            word = ""
+        elif known:
             ends = dict.fromkeys(probability(chance, short=True) for chance in (known[0], known[-1]))
-            parts[-1] += f" ({word}{'–'.join(ends).replace('%–', '–')})"
+            parts[-1] += f": {word}{'–'.join(ends).replace('%–', '–')}"
             word = ""
     more = [counted(len(names) - _MOST_TIED, "other", "others")] if len(names) > _MOST_TIED else []
     return "; ".join([*parts, *more])

@@ -22,7 +22,7 @@ from orchestrator.decision.recommendation import CLEAR, Recommendation
 from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import Candidates
 from orchestrator.tables.not_counted import details_of_not_counted, not_counted
-from orchestrator.tables.recommendation import FOR_NOW, RUNNER_UP, RecommendationText, cost_of_settling, in_sentences
+from orchestrator.tables.recommendation import RUNNER_UP, RecommendationText, cost_of_settling, in_sentences
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.text.numbers import counted, duration, one_line
 from sweeps.status import Status
@@ -113,8 +113,9 @@ def _heading(end: SweepEnd, width: int) -> str:
     Without room, the sweep is left out, which the command and the report's folder name.
     """
     trials = counted(len(end.trials), "trial", "trials")
-    if (end.trials["status"] == Status.OK.value).all() and is_valid(end.trials["timing_valid"]).all():
-        trials += " ok, undisturbed"
+    is_ok = end.trials["status"] == Status.OK.value
+    if is_ok.any() and is_valid(end.trials.loc[is_ok, "timing_valid"]).all():
+        trials += " ok, undisturbed" if is_ok.all() else ", timings undisturbed"
     took = "" if end.took_s is None else f", {duration(end.took_s)}"
     training = " · ".join(filter(None, [end.trained(most=40), end.devices, f"{trials}{took}"]))
     whole = f"{end.sweep} · {training}"
@@ -215,7 +216,7 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
     problems += [document.line for document in end.documents.values() if document.line]
     return [
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
-        *((2 if label in (RUNNER_UP, FOR_NOW) else 1, label, answer) for label, answer in text.answers),
+        *((2 if label == RUNNER_UP else 1, label, answer) for label, answer in text.answers),
         *((min(place, 1) * 5, label, doubt) for place, (label, doubt) in enumerate(text.facts)),
         *([(1, "Trials", trials)] if trials else []),
         *((4, label, detail) for label, detail in details),
@@ -235,19 +236,21 @@ def _label(label: str) -> tuple[str, str]:
 def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     """Return what to do next: if a command settles the verdict, on one line, so that it can be copied.
 
-    A long one would take the room of the answer; recommendation.md has it.
+    What it takes and decides stands behind a short command, and before a long one. The longest would take the room of
+    the answer; recommendation.md has it.
     """
     if not end.recommendation.commands:
         return _labelled("Next", text.next, width) if text.next else []
-    settling = f"({one_line(cost_of_settling(end.recommendation, end.trials), most=2000)})"
+    settling = one_line(cost_of_settling(end.recommendation, end.trials), most=2000)
     # The command is never cut, so that it can be copied.
     command = one_line(end.recommendation.commands[0], most=2000)
-    line = Text.assemble(_label("Next"), command)
+    line = Text.assemble(_label("Next"), command, (f"   ({settling})", "dim"))
+    if line.cell_len <= width:
+        return [line]
+    line = Text(" " * _INDENT + command)
     if _height([line], width) > _HIGHEST_COMMAND:
-        line = Text.assemble(_label("Next"), "the sweep's command with mode=settle")
-    if line.cell_len + 3 + len(settling) <= width:
-        return [line.append(f"   {settling}", "dim")]
-    return [line, *(Text(" " * _INDENT + part.plain, "dim") for part in _wrapped(settling, width - _INDENT))]
+        return _labelled("Next", f"{settling}: the sweep's command with mode=settle", width)
+    return [*_labelled("Next", f"{settling}:", width), line]
 
 
 def _last(text: RecommendationText, files: str, left_out: int) -> Text:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config.settings import AT_YOUR_PRICE
 from sweeps.axes import is_number
 from sweeps.identity import COMMAND, LOOPS
 from sweeps.printable import printable
@@ -135,8 +134,8 @@ class Unit:
         return "" if math.isnan(value) else number(value / self.size)
 
     def text(self, value: float) -> str:
-        """Return the number with the unit, if the unit has a name."""
-        return self.number(value) if self.name == AT_YOUR_PRICE else f"{self.number(value)} {self.name}"
+        """Return the number with the unit."""
+        return f"{self.number(value)} {self.name}"
 
 
 def suited(unit: str, *values: float) -> Unit:

@@ -265,12 +265,12 @@ def test_larger_batches_the_cheapest_cell_and_the_runner_up_are_known(recommenda
 @pytest.mark.parametrize(
     ("chances", "told"),
     [
-        ((), "unknown, 128 in all"),
-        ((0.99, 0.98), "safe up to 128 in all (cell 1, 1.50× the speed)"),
-        ((0.99, 0.3), "safe up to 64 in all (cell 0, 1.50× the speed), 30% at 128"),
-        ((0.6, 0.04, 0.01), "doubtful: holds 60% at 64 in all, ≤5% from 128"),
-        ((0.01, 0.001), "not safe: holds ≤5% from 64 in all"),
-        ((math.nan,), "unknown at 64 in all"),
+        ((), "unknown, 128 in total"),
+        ((0.99, 0.98), "safe up to 512 in total (cell 1, 1.50× the speed)"),
+        ((0.99, 0.3), "safe up to 256 in total (cell 0, 1.50× the speed), 30% at 512"),
+        ((0.6, 0.04, 0.01), "safe up to 128 in total, holds 60% at 256, ≤5% from 512"),
+        ((0.01, 0.001), "safe up to 128 in total, holds ≤5% from 256"),
+        ((math.nan,), "safe up to 128 in total, accuracy unknown at 256"),
     ],
 )
 def test_a_larger_batch_is_as_safe_as_its_probability(
@@ -278,7 +278,7 @@ def test_a_larger_batch_is_as_safe_as_its_probability(
 ) -> None:
     batches = [
         LargerBatch(
-            global_batch_size=64 * 2**place,
+            global_batch_size=256 * 2**place,
             cell_id="",
             name=f"cell {place}",
             status="ok",
@@ -305,7 +305,10 @@ def test_a_larger_batch_that_was_tried_has_its_end() -> None:
     decision = decided(trials)
     ends = [(batch.global_batch_size, batch.status) for batch in decision.larger_batches]
     assert decision.cell_id == "1-32-none" and ends == [(64, "oom"), (128, "ok"), (256, "failed")]
-    assert dict(answers(decision))["Larger batch"] == "out of memory at 64 in all, unknown at 128, failed at 256"
+    assert (
+        dict(answers(decision))["Larger batch"]
+        == "safe up to 32 in total, out of memory at 64, unknown at 128, failed at 256"
+    )
 
 
 @pytest.mark.parametrize(
@@ -450,7 +453,7 @@ def test_a_tied_cell_has_the_reason_why_it_is_not_chosen(
 ) -> None:
     found = with_rivals(recommendation, remark(code, **values))
     assert [(name, why) for name, why in labels(Candidates.tied(found))][1:] == [("2×64 none", role)]
-    assert tied_text(found) == "rival 0 (accuracy holds ≥99%)"
+    assert tied_text(found) == "rival 0: accuracy holds ≥99% (-0.005)"
     # It has no column beside the choice, which it might contradict.
     assert len(labels(Candidates.of(found))) == 3
     assert Candidates.tied(recommendation) is None and tied_text(recommendation) == ""

@@ -46,10 +46,14 @@ def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendat
     ("records", "begins", "ends"),
     [
         (CLEAR, "", ""),
-        ([*CLEAR, *another(Status.OOM)], "3 oom (1×128 none):", "none matters"),
-        ([*CLEAR, *SAME_SIZE], "3 oom (2×32 linear): matters", "ran out of memory"),
-        ([*(with_memory(each, 131.2) for each in CLEAR), *SAME_SIZE], "3 oom (2×32 linear): matters", "131 of 140 GB"),
-        ([*(with_memory(each, 71.2) for each in CLEAR), *SAME_SIZE], "3 oom (2×32 linear):", "none matters"),
+        ([*CLEAR, *another(Status.OOM)], "3 out of memory (1×128 none):", "none matters"),
+        ([*CLEAR, *SAME_SIZE], "3 out of memory (2×32 linear): matters", "ran out of memory"),
+        (
+            [*(with_memory(each, 131.2) for each in CLEAR), *SAME_SIZE],
+            "3 out of memory (2×32 linear): matters",
+            "131 of 140 GB",
+        ),
+        ([*(with_memory(each, 71.2) for each in CLEAR), *SAME_SIZE], "3 out of memory (2×32 linear):", "none matters"),
         ([*CLEAR, *another(**DISTURBED)], "3 disturbed:", "none matters"),
         ([*CLEAR, *another(Status.FAILED)], "3 failed:", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "budget")], "3 skipped:", "1 cell without a result may be better"),
@@ -75,8 +79,8 @@ def test_what_does_not_count_says_whether_the_answer_needs_it(
 def test_the_place_of_an_out_of_memory_error_is_told_once(batches: tuple[int, ...], place: str) -> None:
     failed = [record_of(1, seed, Status.OOM, batch=batch) for batch in batches for seed in range(3)]
     end = ended(*decided_with_frames([*CLEAR, *failed]))
-    assert f"{len(failed)} oom ({place}):" in not_counted(end) and dict(details_of_not_counted(end)) == {}
-    assert not_counted(ended(*decided_with_frames(failed))) == f"{len(failed)} oom"
+    assert f"{len(failed)} out of memory ({place}):" in not_counted(end) and dict(details_of_not_counted(end)) == {}
+    assert not_counted(ended(*decided_with_frames(failed))) == f"{len(failed)} out of memory"
 
 
 def test_without_an_objective_timings_do_not_matter() -> None:

@@ -130,7 +130,7 @@ def test_a_tie_names_the_rival_and_its_accuracy() -> None:
     end = ended(swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}))
     (rival,) = [rival for rival in end.recommendation.rivals if rival.p_best > end.recommendation.p_best]
     (line,) = [line for line in rows(end) if line.startswith(" Tied")]
-    assert f" {rival.name} (accuracy holds " in line
+    assert f" {rival.name}: accuracy holds " in line
 
 
 def test_disturbed_timings_are_one_line_with_their_cause() -> None:
@@ -156,7 +156,7 @@ def test_the_settle_line_has_the_command_and_its_cost(terms: dict[str, Any], dev
     records = [record_of(g, 0, device=device, metrics=measured(100 * g, 0.9)) for g in (1, 2)]
     lines = " ".join(" ".join(rows(ended(records, terms), 80)).split())
     # Two more seeds of each cell, which take 10 s each on one and on two GPUs.
-    assert f"sweep=demo mode=settle (30 s{cost}, to be surer of 2×32 none)" in lines
+    assert f"Next 30 s{cost}, to be surer of 2×32 none: python -m orchestrator sweep=demo mode=settle" in lines
 
 
 def test_a_clear_verdict_has_nothing_to_settle() -> None:

@@ -94,7 +94,7 @@ def test_numbers_and_plain_text_stay() -> None:
         (119.99999999999997, "s", "2.00 min"),
         (9000.0, "s", "2.50 h"),
         (12_000.0, "J", "12.0 kJ"),
-        (0.0123, "at your price", "0.0123"),
+        (0.0123, "at your price", "0.0123 at your price"),
         (0.0, "GPU-hours", "0.00 GPU-hours"),
         (math.inf, "s", "inf days"),
     ],
