@@ -113,7 +113,8 @@ def _answer(arguments: Sequence[str], results: Results | None) -> int:
         if _is_known(overrides):
             check_sweeps(overrides)
             modes = [override.partition("=")[2] for override in overrides if key_of(override) == "mode"]
-            if modes and modes[-1] in MODES and modes[-1] not in RUNNING:  # Hydra would make a folder for each
+            # Hydra would make a folder for each.
+            if modes and modes[-1] in {**MODES, **WITHOUT_SWEEP} and modes[-1] not in RUNNING:
                 return max(_run(sweep, None) for sweep in _expanded(overrides))
         with _Jobs() as jobs:
             run_jobs(primary(), overrides, jobs)
@@ -349,7 +350,8 @@ class _Jobs:
         try:
             sweep = self._checked_sweep or checked(Composition(overrides_of_this_job(), composed=config))
             settings = sweep.request.settings
-            status = MODES[settings.mode](sweep)
+            without_sweep = WITHOUT_SWEEP.get(settings.mode)
+            status = without_sweep(sweep.composition) if without_sweep else MODES[settings.mode](sweep)
             objective = objective_of(sweep.request.results_dir, settings.sweeper.objective)
         except ConfigError as error:
             status = _wrong(error)
