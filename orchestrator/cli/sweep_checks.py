@@ -195,7 +195,8 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         yield "sweep.budget.cost needs report.price_per_gpu_hour"
     if BRANCH_TOKENS in axes or value_at(config, BRANCH_TOKENS) is not None:
         chosen = [f"sweep.{key}={sweep[key]}" for key in ("phases", "early_stop") if sweep[key]]
-        for key in [*chosen, *["mode=settle"] * (config["mode"] == "settle")]:
+        chosen += ["mode=settle"] if config["mode"] == "settle" else []
+        for key in chosen:
             yield f"{key} cannot be combined with branches ({BRANCH_TOKENS}), which all run after their base"
     if cluster["gpu_type"] and config["resources"]["device"] == "cpu" and "resources.device" not in axes:
         yield f"cluster.gpu_type={cluster['gpu_type']} and resources.device=cpu contradict each other: remove one"

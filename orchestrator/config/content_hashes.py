@@ -259,7 +259,8 @@ def _code_version(named: Iterable[Path], folder: Path) -> str:
     files: dict[str, Path] = {}
     for path in named:
         code = list(python_files(path.parent if path.is_file() else path))
-        for file in [path] * (path.suffix == ".py") + code * (len(code) <= MOST_FILES):
+        named_code = [path] if path.suffix == ".py" else []
+        for file in [*named_code, *(code if len(code) <= MOST_FILES else [])]:
             files[_name_of(file, folder)] = file
     return hash_files((Path(name), files[name]) for name in sorted(files))
 

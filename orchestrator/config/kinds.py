@@ -29,8 +29,12 @@ class KeyKind:
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield a line if the key may not have this value."""
         if not self.admits(value):
-            others = "".join(f" or {other}" for other in (*self.words, *["null"] * self.null))
+            others = "".join(f" or {other}" for other in self._words_or_null)
             yield f"{key} must be {self.form}{others}, not {'null' if value is None else repr(value)}"
+
+    @property
+    def _words_or_null(self) -> tuple[str, ...]:
+        return (*self.words, "null") if self.null else self.words
 
     def _fits(self, value: Any) -> bool:
         return False
@@ -52,7 +56,7 @@ class Number(KeyKind):
         bounds = {"above": self.above, "of at least": self.at_least, "below": self.below}
         limits = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
         unit = f" ({self.unit})" if self.unit else ""
-        object.__setattr__(self, "form", f"a {'whole ' * self.whole}number{limits and f' {limits}'}{unit}")
+        object.__setattr__(self, "form", f"a {'whole ' if self.whole else ''}number{limits and f' {limits}'}{unit}")
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield a line if the value is not a number in the range."""
@@ -85,7 +89,7 @@ class OneOf(KeyKind):
     def errors(self, key: str, value: Any) -> Iterator[str]:
         """Yield a line with the choices."""
         if not self.admits(value):
-            yield UnknownChoice(key, value, (*self.words, *["null"] * self.null))
+            yield UnknownChoice(key, value, self._words_or_null)
 
 
 @dataclass(frozen=True, kw_only=True)

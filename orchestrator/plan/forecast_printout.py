@@ -57,7 +57,7 @@ def forecast_text(plan: Plan, request: Request) -> str:
         "",
         *reasons,
         f"on {', '.join(describe(node) for node in plan.nodes)}; ± covers 90%",
-        *["memory is forecast for GPUs only"] * lacks_memory,
+        *(["memory is forecast for GPUs only"] if lacks_memory else []),
         *_why_unsure(cells),
         *time_and_cost(plan, report.price_per_gpu_hour, report.currency or ""),
     ]
@@ -149,7 +149,7 @@ def _forecast_line(name: str, same: Sequence[Mapping[str, Any]]) -> dict[str, An
         "cost": _about(cell["cost"]),
         "offer": printable_line(cell["offer"]["name"]) if cell["offer"] else "",
         "target s": _about(cell["target_s"]),
-        "target cost": _about(cell["cost_to_target"]) + " *" * cell["is_efficient"],
+        "target cost": _about(cell["cost_to_target"]) + (" *" if cell["is_efficient"] else ""),
         "from": cell["source"],
     }
 

@@ -131,7 +131,8 @@ def time_and_cost(plan: Plan, price_per_gpu_hour: float | None, currency: str) -
         cost = ""
         if price_per_gpu_hour is not None:
             expected = cost_of(hours, price_per_gpu_hour)
-            cost = f", cost {expected:.2f}{f' (up to {most * expected:.2f})' * (most > 1)} {currency}".rstrip()
+            highest = f" (up to {most * expected:.2f})" if most > 1 else ""
+            cost = f", cost {expected:.2f}{highest} {currency}".rstrip()
         few = f", without {counted(unknown, 'trial', 'trials')} of unknown duration" if unknown else ""
         yield f"expected duration: {duration(makespan_s)}{longest}; {used}{cost}{few}"
 
@@ -161,7 +162,7 @@ def totals(plan: Plan, price_per_gpu_hour: float | None) -> dict[str, Any]:
 def describe(node: Node) -> str:
     """`host: 8 CPUs, 2 × NVIDIA H200`."""
     gpus = f", {node.gpus:g} × {node.gpu_type or 'GPU'}" if node.gpus else ", no GPU"
-    cpus = "any number of CPUs" if node.cpus == A_NODE.cpus else f"{node.cpus:g} CPU{'s' * (node.cpus != 1)}"
+    cpus = "any number of CPUs" if node.cpus == A_NODE.cpus else f"{node.cpus:g} CPU{'s' if node.cpus != 1 else ''}"
     return f"{node.name}: {cpus}{gpus}"
 
 

@@ -211,7 +211,7 @@ def show(checked: CheckedSweep) -> int:
         print(printable(line), file=sys.stderr)
     for line in verdict.remarks:
         print(printable(line))
-    print(f"{len(verdict.violations) or 'no'} violation{'s' * (len(verdict.violations) != 1)} in {folder.root}")
+    print(f"{len(verdict.violations) or 'no'} violation{'s' if len(verdict.violations) != 1 else ''} in {folder.root}")
     return 1 if verdict.violations else 0
 
 

@@ -78,7 +78,8 @@ def _lack(gang: Gang, room: int, nodes: Sequence[Node]) -> str:
     spread = f" on {_counted(gang.nodes, 'node')}" if gang.nodes else ""
     # Only a command could use further nodes for what is one rank now.
     hint = "; a command that names {gpus_per_node} may span nodes" if gang.devices_per_rank > 1 == gang.ranks else ""
-    return f"needs {gang.ranks} rank{'s' * (gang.ranks > 1)} of {rank}{spread}; there is room for {room} ({have}){hint}"
+    ranks = _counted(gang.ranks, "rank")
+    return f"needs {ranks} of {rank}{spread}; there is room for {room} ({have}){hint}"
 
 
 def _counted(count: float, what: str) -> str:

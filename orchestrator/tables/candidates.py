@@ -245,7 +245,7 @@ def by_rate(cells: Sequence[Cell]) -> str:
     for cell in cells:
         has_rate = OF_RATE in cell.further and isinstance(cell.values["lr"], float | int)
         known = rates.setdefault(without_rate(cell) if has_rate else cell.name, [])
-        known += [f"{cell.values['lr']:.3g}"] * has_rate
+        known += [f"{cell.values['lr']:.3g}"] if has_rate else []
     return "; ".join(f"{name}, LR {', '.join(known)}" if known else name for name, known in rates.items())
 
 

@@ -90,7 +90,7 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     launches = cells["launch_share"][launch_bound(cells)]
     if len(launches):
         where = f"In {numbers.counted(len(launches), 'cell', 'cells')} GPUs wait for their processes"
-        share = f"{'up to ' * (len(launches) > 1)}{numbers.percent(launches.max())}% of a step"
+        share = f"{'up to ' if len(launches) > 1 else ''}{numbers.percent(launches.max())}% of a step"
         about.append(f"{where} ({share}), {_LAUNCHES}")
     if elsewhere := int(cells["same_machines"].eq(False).sum()):
         about.append(f"{numbers.counted(elsewhere, 'cell', 'cells')} {_ELSEWHERE}")
