@@ -363,7 +363,7 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[L
         # If the choice has one factor alone, the headline says so.
         of_choice = [factor for cell, factor in zip(cells, factors, strict=True) if cell == recommendation.chosen]
         has_both = bool(of_choice) and _ratio(1.0) not in map(_ratio, of_choice[0])
-        yield Line(name="factors", title=title, texts=texts, rank=1 if has_both and by_time else 5)
+        yield Line(name="factors", title=title, texts=texts, rank=3 if has_both and by_time else 5)
 
 
 def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Line]:

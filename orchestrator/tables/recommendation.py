@@ -55,7 +55,7 @@ RUNNER_UP = "Runner-up"
 TIE_LABEL = "Tied"
 """The same in a tie, followed by the other cells that tie."""
 
-_LONGEST_NAMES = 50
+_LONGEST_NAMES = 24
 """The most characters of the cells between which a command decides; of longer ones only the number is told."""
 
 _FAR_LESS = 0.8
@@ -146,10 +146,13 @@ def _settled(recommendation: Recommendation, timings: int) -> str:
 def in_sentences(recommendation: Recommendation) -> RecommendationText:
     """Return the recommendation in plain sentences."""
     no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
-    caveats = [sentence(remark) for remark in recommendation.caveats]
+    safe = _used_now(recommendation)
+    # Beside a cell to use meanwhile, chances are those of the cell that may take its place.
+    of_cell = {"of": without_rate(recommendation.chosen) if safe and recommendation.chosen else ""}
+    caveats = [filled(remark.code, {**of_cell, **remark.values}) for remark in recommendation.caveats]
     lead_values = {
         "call": calls(recommendation).get(recommendation.cell_id),
-        "safe": _used_now(recommendation),
+        "safe": safe,
         "tied": len(equal_rivals(recommendation)) + 1 if recommendation.verdict == TIED else 0,
         "holds": recommendation.p_within_margin >= SAFE or recommendation.verdict == CLEAR,
         "gain_with_start_up": _gain_with_start_up(recommendation),

@@ -114,8 +114,10 @@ def _heading(end: SweepEnd, width: int) -> str:
     """
     trials = counted(len(end.trials), "trial", "trials")
     is_ok = end.trials["status"] == Status.OK.value
+    if not is_ok.all():
+        trials = f"{is_ok.sum()} of {trials} ok"
     if is_ok.any() and is_valid(end.trials.loc[is_ok, "timing_valid"]).all():
-        trials += " ok, undisturbed" if is_ok.all() else ", timings undisturbed"
+        trials += f"{' ok' if is_ok.all() else ''}, undisturbed"
     took = "" if end.took_s is None else f", {duration(end.took_s)}"
     training = " · ".join(filter(None, [end.trained(most=40), end.devices, f"{trials}{took}"]))
     whole = f"{end.sweep} · {training}"
