@@ -143,7 +143,7 @@ class SweepResults:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`; the cell's label first.
+        """One row per cell (trials that differ only by seed): the columns of `tables/summary.csv`, the label first.
 
         The cells with the shortest epochs come first. `_lo` and `_hi` bound 95% intervals. A missing value means not
         measured. Speed-ups and efficiencies are missing unless the timings of the cell and its baseline are valid.

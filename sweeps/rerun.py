@@ -18,7 +18,7 @@ _FORMS = "none, failed, all, or trials by the start of an id or by axes: [3fa2],
 
 _ID = re.compile(r"[0-9a-f]+")
 
-_LABEL = re.compile(r"(?P<gpus>\d+)[x×](?P<device_batch_size>\d+)(?:[ -](?P<lr_rule>\w+))?")
+_LABEL = re.compile(r"(?P<gpus>\d+)[x×](?P<device_batch_size>\d+)(?:[ -](?P<lr_rule>\w+)(?!\w*=))?")
 """The beginning of a cell's label: `2×32 sqrt`."""
 
 _MOST_SHOWN = 4  # ids that a message lists
@@ -64,10 +64,9 @@ def form_errors(given: Any) -> Iterator[str]:
 
 def label_axes(text: str) -> dict[str, str]:
     """Return the values of the axes in a cell's label, `2×32 sqrt`, or in `gpus=2,seed=0`; empty if it is neither."""
-    if named := re.findall(r"""([\w.]+)=['"]?([\w.+-]+)""", text):
-        return dict(named)
     label = _LABEL.match(text)
-    return {axis: value for axis, value in label.groupdict().items() if value} if label else {}
+    of_label = {axis: value for axis, value in label.groupdict().items() if value} if label else {}
+    return of_label | dict(re.findall(r"""([\w.]+)=['"]?([\w.+-]+)""", text))
 
 
 def rerun_errors(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:

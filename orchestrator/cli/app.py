@@ -278,7 +278,10 @@ def check_sweeps(overrides: Sequence[str]) -> None:
         own = [override for override in sweep if override not in overrides]
         prefix = f"with {' '.join(own)}: " if own else ""
         try:
-            configured = checked(composed(sweep))
+            composition = composed(sweep)
+            if str(composition.config["mode"]) in WITHOUT_SWEEP:
+                continue
+            configured = checked(composition)
         except ConfigError as error:
             errors += [f"{prefix}{message}" for message in error.errors]
             continue
@@ -348,11 +351,14 @@ class _Jobs:
         status = 0
         objective = None  # of a refused sweep it stays None: the results in its folder belong to another one
         try:
-            sweep = self._checked_sweep or checked(Composition(overrides_of_this_job(), composed=config))
-            settings = sweep.request.settings
-            without_sweep = WITHOUT_SWEEP.get(settings.mode)
-            status = without_sweep(sweep.composition) if without_sweep else MODES[settings.mode](sweep)
-            objective = objective_of(sweep.request.results_dir, settings.sweeper.objective)
+            composition = Composition(overrides_of_this_job(), composed=config)
+            if without_sweep := WITHOUT_SWEEP.get(str(composition.config["mode"])):
+                status = without_sweep(composition)
+            else:
+                sweep = self._checked_sweep or checked(composition)
+                settings = sweep.request.settings
+                status = MODES[settings.mode](sweep)
+                objective = objective_of(sweep.request.results_dir, settings.sweeper.objective)
         except ConfigError as error:
             status = _wrong(error)
         except Exception as error:  # Hydra would cut its traceback short

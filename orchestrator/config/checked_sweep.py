@@ -13,10 +13,10 @@ from pkgutil import resolve_name
 from typing import Any, cast
 
 from orchestrator.config.compose import Composition
-from orchestrator.config.content_hashes import Versions
+from orchestrator.config.content_hashes import Versions, source_file
 from orchestrator.config.request import AUTO_GPUS, Request, target
 from orchestrator.config.schema import IDENTIFYING, at_default, trainable_part
-from orchestrator.config.trust import is_defined_there, is_users_own, named_code
+from orchestrator.config.trust import is_users_own, named_code
 from orchestrator.schedule.cluster import Node, of_type
 from orchestrator.store.results import Results
 from orchestrator.store.secrets import NO_SECRETS, Secrets
@@ -227,13 +227,15 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
 
 
 def code_in(sections: Mapping[str, Any]) -> set[str]:
-    """Return every `package.module:name` that is code: named as such in a config, or defined by a module of the user's.
+    """Return every `package.module:name` that is code: named as such in a config, or of a module of the user's.
 
     `expandable_segments:True` in an environment variable, or `loss:value` in a pattern, is no code.
     """
     named = {name for _, name in named_code(sections) if _CODE.fullmatch(name)}
     others = {text for _, text in flat(sections) if isinstance(text, str) and _CODE.fullmatch(text)} - named
-    return named | {text for text in others if is_users_own(text.partition(":")[0]) and is_defined_there(text)}
+    # Also a name that the module takes from elsewhere, such as `criterion = nn.MSELoss`.
+    modules = {text: text.partition(":")[0] for text in others}
+    return named | {text for text, module in modules.items() if is_users_own(module) and source_file(module)}
 
 
 def plugins_in(sections: Mapping[str, Any]) -> set[str]:

@@ -93,8 +93,8 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
             raise TemplateError(f"{template!r} has a single {text!r}; a brace itself is written twice: {text * 2}")
         value = _value_of(name.strip(), values)
         if value is None:
-            hint = f": set budget.{name}=N, and the budget's other lengths to null" if name in LENGTHS else ""
-            hint = ": set trainable.tokens_per_sample" if name in ("tokens", "tokens_per_batch") else hint
+            hint = f": set budget.{name}=N, and the budget's other lengths to null" if name in BUDGET_UNITS else ""
+            hint = ": set trainable.tokens_per_sample" if name == "tokens_per_batch" else hint
             raise TemplateError(f"{template!r}: {name} has no value{hint}")
         return text_of(value)
 

@@ -135,8 +135,8 @@ class TrainingPlan:
         """Return the plan of the sections `budget` and `schedule`; see `TrainingLength.of`. Raises ValueError."""
         batch_size = feed.batch.global_batch_size
         growth = Growth.of(config["schedule"])
-        for message in growth.errors(config, [lr.rule]):
-            raise ValueError(message)
+        if messages := list(growth.errors(config, [lr.rule])):
+            raise ValueError("; ".join(messages))
         return TrainingPlan(
             length=TrainingLength.of(
                 config["budget"],

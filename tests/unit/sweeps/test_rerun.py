@@ -66,7 +66,12 @@ def test_an_ambiguous_prefix_is_an_error():
 
 @pytest.mark.parametrize(
     ("label", "axes"),
-    [("2x32", "{gpus: 2, device_batch_size: 32}"), ("2×32 sqrt", "{gpus: 2, device_batch_size: 32, lr_rule: sqrt}")],
+    [
+        ("2x32", "{gpus: 2, device_batch_size: 32}"),
+        ("2×32 sqrt", "{gpus: 2, device_batch_size: 32, lr_rule: sqrt}"),
+        ("2×32 sqrt seed=0", "{gpus: 2, device_batch_size: 32, lr_rule: sqrt, seed: 0}"),
+        ("2×32 lr_multiplier=2", "{gpus: 2, device_batch_size: 32, lr_multiplier: 2}"),
+    ],
 )
 def test_the_label_of_a_cell_has_its_axes_suggested(label, axes):
     (error,) = form_errors(label)

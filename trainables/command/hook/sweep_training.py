@@ -6,6 +6,7 @@ The GPU is waited for only at the ends of uninterrupted training, so that the st
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -79,7 +80,7 @@ class Training:
         self.others = []  # the counts of earlier trainings, such as a search for the learning rate
         self.is_marked = False  # whether the program marks its steps
         self._marked_epoch = None  # the epoch of the next marked step, from 1; None if the program numbers none
-        self._first_epoch = 1  # the program's number of its first epoch, 0 or 1
+        self._first_epoch = None  # the program's number of its first epoch: 0, 1 or, from a checkpoint, another one
         self._loss = None  # that of the last marked step, perhaps still on its device
         self._last_batch = Batch()  # what the last step trained on
         self._contents = []  # the content of the first steps
@@ -128,8 +129,13 @@ class Training:
 
     def number_epoch(self, epoch, *, has_ended=False):
         """Note the epoch of the next marked step, or of the steps so far if it has ended."""
-        if int(epoch) == 0 and (self.counts.whole.steps or not has_ended):  # else an evaluation before the training
-            self._first_epoch = 0
+        if not math.isfinite(epoch):
+            return
+        if has_ended and not self.counts.whole.steps:  # an evaluation before the training
+            self._marked_epoch = 1
+            return
+        if self._first_epoch is None:
+            self._first_epoch = int(epoch)
         self._marked_epoch = int(epoch) + 1 - self._first_epoch + has_ended
 
     def begin_another(self, *, is_second):

@@ -148,9 +148,10 @@ def test_multirun_returns_the_worst_status(folder, monkeypatch):
     assert main(["-m", "sweep=batch_scaling", "mode=plan", "report.margin=0.1,0.2"]) == 1
 
 
+@pytest.mark.parametrize("sweep", [[], ["sweep=batch_scaling"]])
 @pytest.mark.parametrize("mode", ["list", "list,list"])
-def test_modes_without_a_sweep_are_carried_out_in_a_multirun(mode, capsys):
-    assert main(["-m", "sweep=batch_scaling", f"mode={mode}"]) == 0
+def test_modes_without_a_sweep_are_carried_out_in_a_multirun(mode, sweep, folder, capsys):
+    assert main(["-m", *sweep, f"mode={mode}"]) == 0
     assert "sweep=batch_scaling" in capsys.readouterr().out
 
 

@@ -195,13 +195,12 @@ def test_grid_is_expanded_once_for_nodes_of_one_shape(monkeypatch):
         assert grid.trials([SERVER]) is not planned and len(expansions) > 1
 
 
-def test_texts_with_colons_are_code_only_where_the_users_module_has_the_name(folder):
-    (folder / "losses_of_mine.py").write_text("def focal(): ...\n")
+def test_texts_with_colons_are_code_only_where_they_name_a_module_of_the_user(folder):
+    (folder / "losses_of_mine.py").write_text("from torch.nn import L1Loss as focal\n")
     texts = {
         "ALLOC": "expandable_segments:True",
         "RUN": "json:x",
         "MAIN": "__main__:x",
-        "OTHER": "losses_of_mine:value",
     }
     trainable = {**config()["trainable"], "env": texts, "loss": "losses_of_mine:focal"}
     sys.path.insert(0, str(folder))

@@ -203,6 +203,16 @@ def test_a_suggestion_composes_alone(offered: str) -> None:
     assert refusals(["sweep=batch_scaling"], offered) == []
 
 
+@pytest.mark.slow
+def test_suggestions_can_be_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    untried = list(dict.fromkeys(WISHES.values()))
+    while untried:
+        offered = with_each_key_once(untried)
+        assert main(["sweep=batch_scaling", *dict.fromkeys([*offered, "mode=plan"])]) == 0
+        assert "trials" in capsys.readouterr().out
+        untried = [override for override in untried if override not in offered]
+
+
 SAMPLES = {
     "sweep.axes.lr_rule": "sqrt",
     "sweep.baseline": "{gpus: 1}",

@@ -185,7 +185,7 @@ def test_marked_steps_replace_counted_ones(hook: Any) -> None:
     assert (training.counts.whole.steps, training.counts.whole.samples) == (3, 48)
 
 
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("first", [0, 1, 3])
 @pytest.mark.parametrize("numbers_steps", [True, False])
 def test_a_marked_step_belongs_to_its_epoch(
     hook: Any, monkeypatch: pytest.MonkeyPatch, first: int, numbers_steps: bool
