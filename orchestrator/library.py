@@ -21,7 +21,7 @@ from orchestrator.config.overrides import overrides_of
 from orchestrator.config.request import RUNNING, VAL_ACCURACY, Metric
 from orchestrator.store import trial_files
 from orchestrator.store.files import read_regular
-from orchestrator.store.results import read_results
+from orchestrator.store.results import cell_to_use, read_results
 from orchestrator.store.results_folder import JOURNAL, METRICS, TRACE, ResultsFolder, results_below
 from sweeps.errors import ConfigError
 
@@ -175,14 +175,13 @@ class SweepResults:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The settings of the recommended cell (`gpus`, both sides of the batch, `lr` …).
+        """The settings of the cell to use now (`gpus`, both sides of the batch, `lr` …).
 
         Raises LookupError with the verdict and its reason unless a cell is recommended.
         """
-        recommendation = self.recommendation
-        if not recommendation["recommended"]:
-            raise LookupError(f"no cell is recommended: {self.verdict.upper()} {recommendation['sentence']}")
-        return dict(recommendation["recommended"]["values"])
+        if cell := cell_to_use(self.recommendation):
+            return dict(cell["values"])
+        raise LookupError(f"no cell is recommended: {self.verdict.upper()} {self.recommendation['sentence']}")
 
     def trial(self, trial_id: str) -> dict[str, Any]:
         """Return a trial's row of `trials`, by the start of its id. Raises LookupError unless one trial has it."""

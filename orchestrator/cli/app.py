@@ -351,11 +351,10 @@ class _Jobs:
         status = 0
         objective = None  # of a refused sweep it stays None: the results in its folder belong to another one
         try:
-            composition = Composition(overrides_of_this_job(), composed=config)
-            if without_sweep := WITHOUT_SWEEP.get(str(composition.config["mode"])):
-                status = without_sweep(composition)
+            if without_sweep := WITHOUT_SWEEP.get(str(config["mode"])):
+                status = without_sweep(Composition(overrides_of_this_job(), composed=config))
             else:
-                sweep = self._checked_sweep or checked(composition)
+                sweep = self._checked_sweep or checked(Composition(overrides_of_this_job(), composed=config))
                 settings = sweep.request.settings
                 status = MODES[settings.mode](sweep)
                 objective = objective_of(sweep.request.results_dir, settings.sweeper.objective)

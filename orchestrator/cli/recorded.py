@@ -28,7 +28,7 @@ from orchestrator.store.results_folder import JOURNAL, ResultsFolder, results_be
 from sweeps.errors import ConfigError
 
 WHAT_IF_KEYS = (
-    *(f"report.{key}" for key in ("objective", "metric", "target", "margin", "price_per_gpu_hour", "currency")),
+    *(f"report.{key}" for key in ("objective", "metric", "margin", "price_per_gpu_hour", "currency")),
     "sweep.baseline",
     "sweep.scaling",
 )

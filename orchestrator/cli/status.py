@@ -22,7 +22,7 @@ from orchestrator.store import files
 from orchestrator.store.history import History
 from orchestrator.store.lock import driver_of
 from orchestrator.store.record import TrialRecord
-from orchestrator.store.results import history_in
+from orchestrator.store.results import cell_to_use, history_in
 from orchestrator.store.results_folder import JOURNAL, ResultsFolder, results_below
 from orchestrator.text.numbers import counted
 from orchestrator.text.rows import trial_label
@@ -167,7 +167,7 @@ def sweeps_in(folder: Path) -> list[dict[str, Any]]:
         except ConfigError:  # a damaged journal hides no other sweep
             status = {"state": "unreadable", "planned": 0, "trials": {}}
         decided = recommendation_in(ResultsFolder(journal.parent))
-        chosen = decided.get("recommended")
+        chosen = cell_to_use(decided)
         rows.append(
             {
                 "sweep": journal.parent.name,
@@ -175,7 +175,7 @@ def sweeps_in(folder: Path) -> list[dict[str, Any]]:
                 "trials": status["planned"],
                 "ok": status["trials"].get("ok", 0),
                 "verdict": decided.get("verdict"),
-                "recommended": chosen.get("name") if isinstance(chosen, dict) else None,
+                "recommended": chosen.get("name"),
             }
         )
     return rows

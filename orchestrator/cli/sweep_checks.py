@@ -21,7 +21,6 @@ from orchestrator.config.key_checks import (
     value_errors,
 )
 from orchestrator.config.kinds import is_text
-from orchestrator.config.overrides import key_of
 from orchestrator.config.request import JSON, READING, RUNNING, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
@@ -150,8 +149,8 @@ def _check_named(composition: Composition) -> None:
         raise ConfigError([f"sweep={composition.sweep} gives no sweep.name: {hint}"])
     # A mode that does not exist would not be told otherwise: many people type one without a sweep.
     wrong_mode = list(value_errors(composition.config, ["mode"]))
-    own = [argument for argument in composition.arguments if not (wrong_mode and key_of(argument) == "mode")]
-    if command := command_again(str(composition.config["results_dir"]), own):
+    command = command_again(str(composition.config["results_dir"]), composition.arguments)
+    if command and not wrong_mode:
         raise ConfigError([f"a folder names no sweep to run: write {command}"])
     choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
     raise ConfigError(wrong_mode or [f"choose a sweep: {choices} (mode=plan shows what it would run; see --help)"])

@@ -26,7 +26,7 @@ from rich.console import Console
 from orchestrator.cli.status import recommendation_in, state_of
 from orchestrator.config.request import Request
 from orchestrator.report.plot import SERIES
-from orchestrator.run.interim_results import InterimResults
+from orchestrator.run.interim_results import InterimResults, compared_margin
 from orchestrator.store import files, trial_files
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialRecord
@@ -60,7 +60,7 @@ class WatchedSweep:
     def __init__(self, request: Request, secrets: Secrets) -> None:
         self._request = request
         self._folder = ResultsFolder(request.results_dir)
-        self._metric = request.metric
+        self._metric, self._report = request.metric, request.settings.report
         # The log of a running trial may contain what only its end hides.
         environment = {value: HIDDEN for name, value in os.environ.items() if value and is_secret_name(name)}
         self._secrets = Secrets({**environment, **secrets.hidden})
@@ -118,7 +118,7 @@ class WatchedSweep:
         self._metric = self._request.with_metric_of(record.metrics for record in records).metric
         # A row that repeats another one's training has the same curve.
         self._with_curve = [record.trial_id for record in records if not record.same_as][:MOST_CURVES]
-        interim, judgements = InterimResults(self._metric), judgements_of(records)
+        interim, judgements = InterimResults(self._metric, compared_margin(self._report)), judgements_of(records)
         rows = []
         for record in records:
             columns = {field.name: getattr(record, field.name) for field in fields(record)}

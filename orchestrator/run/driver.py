@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -27,10 +26,11 @@ from orchestrator.backends.choose import (
 from orchestrator.backends.ray.token import token_place
 from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.request import Request
-from orchestrator.decision.recommendation import NO_OBJECTIVE
+from orchestrator.config.schema import value_at
 from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
 from orchestrator.run.finish import have_not_run, tables_written, write_slow_files
+from orchestrator.run.interim_results import compared_margin
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
 from orchestrator.run.provenance import check_hardware, hardware_of, load_warning, origin, way_on
@@ -187,8 +187,7 @@ class SweepRun:
         report, shares_s = request.settings.report, plan.timetable.shares_s_of(waiting)
         if waiting:
             self.journal.append(Kind.QUEUED, {}, {"shares_s": shares_s})
-        margin = math.inf if report.objective == NO_OBJECTIVE else report.margin
-        display = Display(self.console, waiting, request.metric, margin, shares_s)
+        display = Display(self.console, waiting, request.metric, compared_margin(report), shares_s)
         with display, self.interrupt.said_by(display.say):
             session = Session(
                 self.folder,
@@ -313,6 +312,7 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
             lines = [f"{folder.root}: {problem}" for problem in results.problems]
             stand = f"; {folder.tables} stays as it was" if folder.tables.is_dir() else ""
             raise ConfigError([*lines, f"{folder.journal}: no trial can be read{stand}"])
+        _check_target(request, history)
         differing, arguments = what_if(history)
         folder = replace(folder, what_if=differing, set_aside=history.set_aside)
         folder.create_output()
@@ -320,3 +320,12 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
         show(end, console)
         write_slow_files(end, console)
         return end.exit_status
+
+
+def _check_target(request: Request, history: History) -> None:
+    """Raise ConfigError for a target other than the trials': only they can measure when they reach it."""
+    of_trials = value_at(history.fingerprint or {}, "config.report.target")
+    if request.target and "config" in (history.fingerprint or {}) and of_trials != asdict(request.target):
+        value = f"report.target={request.target.value:g}"
+        recorded = f"the time to {of_trials['value']:g}" if isinstance(of_trials, Mapping) else "no time to a target"
+        raise ConfigError([f"{value}: the trials recorded {recorded}; run the sweep's command with {value}"])

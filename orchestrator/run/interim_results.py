@@ -10,12 +10,19 @@ from statistics import fmean
 from typing import Any
 
 from orchestrator.config.request import Metric
+from orchestrator.config.settings import ReportSection
+from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.store.record import metric_value, tokens_per_s
 from orchestrator.telemetry.timing_gate import FAULTS, VALID, Judgement, with_reasons
 from orchestrator.text.numbers import short_number
 from orchestrator.text.rows import gpus_in_words, trial_label
 from sweeps.status import Status
 from sweeps.trial import Purpose
+
+
+def compared_margin(report: ReportSection) -> float:
+    """Return the margin within which a cell may be among the fastest: infinite if no cells are compared."""
+    return math.inf if report.objective == NO_OBJECTIVE else report.margin
 
 
 class InterimResults:

@@ -5,8 +5,9 @@ Everything that can be read is used; everything else becomes a `Problem`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.store.history import History
 from orchestrator.store.journal import Replay, replay
@@ -48,6 +49,15 @@ def history_in(folder: ResultsFolder, *, may_be_new: bool = False) -> History:
         raise ConfigError([f"there are no results in {folder.root}: it has no {JOURNAL}"]) from None
     except OSError as error:
         raise ConfigError([f"{folder.root} cannot be read: {error.strerror}"]) from error
+
+
+def cell_to_use(recommendation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the cell to use now in the content of `recommendation.json`; empty without one."""
+    chosen, others = recommendation.get("recommended"), recommendation.get("alternatives")
+    cells = [chosen, recommendation.get("baseline"), *(others if isinstance(others, list) else [])]
+    cell_id = recommendation.get("cell_id_to_use")
+    named = [cell for cell in cells if isinstance(cell, Mapping) and cell.get("cell_id") == cell_id is not None]
+    return next(iter(named), chosen if isinstance(chosen, Mapping) else {})
 
 
 def read_results(folder: ResultsFolder) -> Results:

@@ -286,6 +286,7 @@ def recommendation_json(recommendation: Recommendation, sweep: str) -> str:
         "verdict": recommendation.verdict or None,
         "recommended": chosen and _cell_json(chosen),
         "safe_cell_id": recommendation.safe_cell_id,
+        "cell_id_to_use": next(iter(calls(recommendation)), None),
         "provisional": recommendation.provisional,
         "probability": {"best": recommendation.p_best, "within_margin": recommendation.p_within_margin},
         "margin": {recommendation.terms.metric.name: recommendation.terms.report.margin, "tie": TIE},

@@ -36,7 +36,7 @@ asks for SLURM_NTASKS, JAX for SLURM_PROCID, SLURM_LOCALID and SLURM_STEP_NODELI
 """
 
 _OF_ALLOCATIONS = re.compile(
-    r"(?:^|[\s/;&|(])(?:srun|mpirun|mpiexec(?:\.hydra)?|orterun|prterun|jsrun|aprun|flux)(?:\s|$)"
+    r"(?:^|[\s/;&|(])(?:srun|mpirun|mpiexec(?:\.hydra)?|orterun|prterun|jsrun|aprun|flux\s+(?:run|exec|alloc))(?:\s|$)"
 )
 """Launchers that start their ranks in the allocation of which these variables tell."""
 

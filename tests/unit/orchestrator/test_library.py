@@ -41,6 +41,9 @@ def test_results_show_their_verdict_and_best_cell(tmp_path: Path) -> None:
     path.write_text(json.dumps(decided))
     assert results.best == {"gpus": 2, "lr": 0.1} and results.verdict == "clear"
     assert repr(results) == f"SweepResults({str(tmp_path)!r}: CLEAR: Use 2×64.)"
+    safe = {"cell_id": "s", "values": {"gpus": 1}}
+    path.write_text(json.dumps(decided | {"baseline": safe, "cell_id_to_use": "s"}))
+    assert results.best == {"gpus": 1}
     path.write_text(json.dumps(decided | {"recommended": None, "verdict": None}))
     assert results.verdict == "" and "CLEAR" not in repr(results)
     path.write_text(json.dumps(decided | {"recommended": None, "verdict": "undecided"}))

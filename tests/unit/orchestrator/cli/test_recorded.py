@@ -32,11 +32,11 @@ RECORDED = (
 )
 
 
-def write_results(root: Path, *arguments: str) -> None:
+def write_results(root: Path, *arguments: str, fingerprint: Any = None) -> None:
     folder = ResultsFolder(root)
     folder.create()
     with Journal.open(folder.journal) as journal:
-        journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {"arguments": list(arguments)}})
+        journal.append(Kind.SWEEP, {"fingerprint": fingerprint or {}, "driver": {"arguments": list(arguments)}})
         for gpus in (1, 2):
             for seed in range(3):
                 metrics = {"samples_per_s": 100.0 * gpus + seed, "samples": 1000, "val_accuracy": 0.9, "accuracy": 0.9}
@@ -156,6 +156,13 @@ def test_other_settings_of_a_report_get_their_own_files(report: Callable[..., tu
     assert recommendation["objective"]["name"] == "cost"
     with (made / "tables" / "summary.csv").open(newline="") as file:
         assert all(row["cost"] for row in csv.DictReader(file))
+
+
+def test_a_report_refuses_a_target_that_no_trial_timed(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    folder = tmp_path / "other" / "kept"
+    write_results(folder, *RECORDED, fingerprint={"config": {}})
+    status, told = report(f"results_dir={folder}", "report.target=0.95")
+    assert status == 2 and "report.target=0.95" in told and "no time to a target" in told
 
 
 def test_commands_of_a_report_have_its_settings() -> None:

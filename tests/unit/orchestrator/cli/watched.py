@@ -25,8 +25,9 @@ def write_sweep(journal: Journal, folder: ResultsFolder) -> None:
     """Journal four ended trials and one that runs, with the files of each."""
     journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {}, "planned": 6})
     journal.append(Kind.QUEUED, {"shares_s": {RUNNING: 5.0, "waiting-1": 5.0}})
-    for gpus, seed, rate in ((1, 0, 1000.0), (2, 0, 1800.0), (2, 1, 9000.0)):
-        metrics = {"samples_per_s": rate, "val_accuracy": 0.5 + seed / 4, "foreign_cpu": 0.9 * seed, "epochs": 3}
+    # Both cells have the same mean accuracy, so that both may lead.
+    for gpus, seed, rate, accuracy in ((1, 0, 1000.0, 0.625), (2, 0, 1800.0, 0.5), (2, 1, 9000.0, 0.75)):
+        metrics = {"samples_per_s": rate, "val_accuracy": accuracy, "foreign_cpu": 0.9 * seed, "epochs": 3}
         record = record_of(gpus, seed, metrics=metrics, note=EVIL if seed else "", axes={"model": EVIL})
         write_end(journal, folder, record.to_json() | {"trial_id": f"ok-{gpus}-{seed}"})
     failed = record_of(4, status=Status.FAILED, note=f"password={SECRET}", trial_id="failed-1")

@@ -70,17 +70,17 @@ OF_THE_ALLOCATION = "SLURM_JOB_ID SLURM_JOBID SLURM_JOB_NAME SLURM_NODELIST SLUR
 OF_THE_ALLOCATION += "HOROVOD_FUSION_THRESHOLD MY_RANK".split()
 
 
-@pytest.mark.parametrize("launcher", ["", "srun"])
+@pytest.mark.parametrize(("words", "is_launcher"), [([], False), (["srun"], True), (["--model", "flux"], False)])
 def test_no_command_takes_itself_for_a_rank_of_another_launcher(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], is_launcher: bool
 ) -> None:
     for name in [*OF_A_RANK, *OF_THE_ALLOCATION]:
         monkeypatch.setenv(name, "2")
     code = "import json, os; print(json.dumps(dict(os.environ)))"
-    run(tmp_path, [*PYTHON, "-c", code.replace("{", "{{"), launcher], env={"PMI_RANK": "7"})
+    run(tmp_path, [*PYTHON, "-c", code.replace("{", "{{"), *words], env={"PMI_RANK": "7"})
     environment = json.loads((tmp_path / "trial/stdout.log").read_text())
     assert all(environment[name] == "2" for name in OF_THE_ALLOCATION)
-    assert {name for name in OF_A_RANK if name in environment} == (set(OF_A_RANK) if launcher else {"PMI_RANK"})
+    assert {name for name in OF_A_RANK if name in environment} == (set(OF_A_RANK) if is_launcher else {"PMI_RANK"})
     assert environment["PMI_RANK"] == "7"
 
 
