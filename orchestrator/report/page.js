@@ -84,7 +84,8 @@ function fitLegends(spec, width, rows) {
   const coded = encodings.filter((one) => one?.field && one.legend !== null);
   const room = width / Math.max(1, new Set(coded.map((one) => one.field)).size);
   for (const one of coded) {
-    const longest = Math.max(...rows.map((row) => String(row[one.field] ?? "").length));
+    const labels = one.scale?.domain ?? rows.map((row) => row[one.field]); // a field that the chart computes has a domain
+    const longest = Math.max(...labels.map((label) => String(label ?? "").length));
     const columns = Math.max(2, Math.floor(room / (6 * longest + 36)));
     one.legend = { columns, labelLimit: Math.floor(room / columns) - 30 };
   }

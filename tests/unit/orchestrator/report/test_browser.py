@@ -64,6 +64,16 @@ def test_every_chart_is_drawn_under_the_policy(opened) -> None:
     assert all(width > 250 and height > 100 and shapes > 10 for _, width, height, shapes in shown), shown
 
 
+def test_a_legend_has_room_for_labels_that_the_chart_computes(opened) -> None:
+    colour = "{field: 'part', scale: {domain: ['kept', 'exchanging gradients']}}"
+    told = ask(
+        opened,
+        f"const spec = {{layer: [{{encoding: {{color: {colour}}}}}]}};"
+        " fitLegends(spec, 900, [{cell: 1}]); return spec.layer[0].encoding.color.legend;",
+    )
+    assert told["labelLimit"] > 6 * len("exchanging gradients") and told["columns"] > 2
+
+
 def test_no_hostile_string_became_markup(opened) -> None:
     assert ask(opened, "return document.scripts.length") == 2
     assert "<script>alert('x')</script>" in ask(opened, "return document.body.innerText")
