@@ -136,7 +136,7 @@ def _settled(recommendation: Recommendation, timings: int) -> str:
     names = [f"{name} ({count} LRs)" if count > 1 else name for name, count in rates.items()]
     if not names:
         return f"for {counted(timings, 'timing', 'timings')} again"
-    if len(rates) == 1 and rates.total() == 1:
+    if rates.total() == 1:
         return f"to be surer of {names[0]}"
     # No more than fits beside the rest.
     is_short = len(names) <= 3 and sum(map(len, names)) <= _LONGEST_NAMES
