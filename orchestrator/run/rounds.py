@@ -19,7 +19,7 @@ from orchestrator.plan.prospects import Prospects
 from orchestrator.run.session import Session
 from orchestrator.schedule.queue import LeftOut, Patience, SweepBudget, TrialQueue
 from orchestrator.schedule.scheduler import Start
-from orchestrator.store.alike import same_steps_and_seed
+from orchestrator.store.alike import same_steps_and_seed, same_timing
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.telemetry.timing_gate import judgements_of, needs_repetition
@@ -390,10 +390,14 @@ def to_repeat(
 
     At least one may be repeated, however few there are, unless `fraction` is 0. Trials that were `repeated` before
     count, and are not repeated again. Retried, continued and rerun trials are repeated like others. Timings that are
-    too short or shared are not: a repetition would not be better.
+    too short or shared are not: a repetition would not be better. One repetition counts for all with the `same_timing`.
     """
     most = max(1, int(fraction * len(ran))) if fraction > 0 else 0
     disturbed = needs_repetition(ends)
     left = most - sum(trial.trial_id in repeated for trial in ran)
-    again = [trial for trial in ran if trial.trial_id in disturbed and trial.trial_id not in repeated]
-    return list(map(repetition_of, again[: max(0, left)]))
+    again: dict[str, TrialSpec] = {}
+    for trial in ran:
+        if trial.trial_id in disturbed and trial.trial_id not in repeated:
+            group = same_timing(ends[trial.trial_id]) if trial.trainable in LOOPS else ""
+            again.setdefault(group or trial.trial_id, trial)
+    return [repetition_of(trial) for trial in list(again.values())[: max(0, left)]]

@@ -40,6 +40,15 @@ def same_steps_and_seed(row: TrialRecord | TrialSpec) -> str:
     return f"{same_speed(row.axes)} {row.seed}" if rule in SAME_AT_REFERENCE else ""
 
 
+def same_timing(record: TrialRecord) -> str:
+    """Return a key that is equal for trials with the same steps and seed on the same hardware; empty like the above.
+
+    In the project's own loop their steps take equally long.
+    """
+    steps = same_steps_and_seed(record)
+    return f"{steps} {record.machines} {record.provenance.get('device_model')}" if steps else ""
+
+
 def same_steps(row: TrialRecord) -> str:
     """Return a key that is equal for all seeds of a cell, and for cells whose steps differ only in their rate."""
     return same_speed(row.axes) if row.lr_rule in SAME_AT_REFERENCE else row.cell_id

@@ -3,6 +3,9 @@
 A trial's end is its last valid record, with the timing that counts. A trial with a result keeps it if a rerun was
 requested and a budget or lack of room left the trial out. The timing of an end is replaced by that of a repetition,
 unless that is disturbed, too; the disturbed timing of a rerun does not replace a valid one. The end's note says so.
+
+In the project's own loop a repetition counts for all trials with the same steps, seed and machines. Otherwise chance
+would decide between learning-rate rules, whose steps take equally long.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.store.alike import same_speed
+from orchestrator.store.alike import same_speed, same_timing
 from orchestrator.store.record import TRAINING_TIMES, Kind, Record, TrialRecord
 from orchestrator.store.soundness import checked_record
 from sweeps.axes import flat, is_number, is_whole
+from sweeps.identity import LOOPS
 from sweeps.probe import probe_id
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
@@ -86,10 +90,10 @@ class TrialHistory:
                 self.result = record.timed_by(before)
                 self.end = _noted(self.result)
 
-    def repeat_timing(self, repetition: TrialRecord) -> None:
-        """Take a repetition of the trial's timing; ignored unless the trial is ok."""
+    def repeat_timing(self, repetition: TrialRecord) -> bool:
+        """Take a repetition of the trial's timing; ignored unless the trial is ok. Return whether it counts."""
         if self.trained is None or self.result is None or self.result.status is not Status.OK:
-            return
+            return False
         self.repeated = True
         if repetition.status is not Status.OK:
             self.end = _noted(self.result, f"a repetition of its timing ended as {_end_of(repetition)}")
@@ -99,6 +103,12 @@ class TrialHistory:
             self.result = self.trained.timed_by(repetition)
             kept = [name for name in TRAINING_TIMES if name in self.result.metrics and not repetition.has_timing(name)]
             self.end = _noted(self.result, "re-timed alone" + (f", except {', '.join(kept)}" if kept else ""))
+            return True
+        return False
+
+
+def _is_own_loop(fingerprint: Mapping[str, Any] | None) -> bool:
+    return dict(flat(fingerprint or {})).get("config.trainable._target_") in LOOPS
 
 
 def _end_of(record: TrialRecord) -> str:
@@ -144,6 +154,8 @@ class History:
         self._current = 0  # the number of the last request's fingerprint
         self.all_ends: dict[str, TrialRecord] = {}  # how each trial ended, under any config, by trial id
         self._probes: list[tuple[int, Mapping[str, Any]]] = []
+        self._retimed: dict[tuple[int, str], str] = {}
+        """The trial whose repetition counts for all with the `same_timing` under the fingerprint with this number."""
         self._processes: set[str] = set()  # those that have run a trial
         self._rewritten: tuple[int, frozenset[str]] = (0, frozenset())
         """The number of a fingerprint, and the files that changed during every ok trial under it."""
@@ -203,7 +215,8 @@ class History:
         self.ended_since.append(record)
         if record.measures:
             timed = self.of(record.measures)
-            timed.repeat_timing(record)
+            if timed.repeat_timing(record) and timed.trained:
+                self._retimed[timed.fingerprint, same_timing(timed.trained)] = record.measures
             self._keep_end(record.measures, timed)
         else:
             trial.finish(record)
@@ -263,7 +276,18 @@ class History:
         # Rows of other configurations stay in the journal, and must not be compared with these.
         number = self._number_of(fingerprint)
         ends = {key: end for key, end in self.all_ends.items() if self.trials[key].fingerprint == number}
+        if self._retimed and _is_own_loop(fingerprint):
+            ends = {key: self._timed_with_group(end) for key, end in ends.items()}
         return {key: _with_speed(end, ends.get(end.timed_with)) if end.timed_with else end for key, end in ends.items()}
+
+    def _timed_with_group(self, end: TrialRecord) -> TrialRecord:
+        """Return the end, which leaves its timing to the trial of its group that was timed again, if there is one."""
+        trial = self.trials[end.trial_id]
+        group = same_timing(trial.trained) if trial.trained else ""
+        retimed = self._retimed.get((trial.fingerprint, group)) if group else None
+        if retimed is None or retimed == end.trial_id:
+            return end
+        return replace(end, timed_with=retimed)
 
     @property
     def probes(self) -> dict[str, Mapping[str, Any]]:

@@ -7,6 +7,7 @@ import pytest
 from orchestrator.store.history import History, changes_between
 from orchestrator.store.record import Kind, Record
 from orchestrator.telemetry.timing_gate import needs_repetition
+from sweeps.identity import COMMAND, LOOPS
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS, ended
@@ -263,6 +264,19 @@ def test_row_timed_with_another_has_its_speed_and_its_repetitions():
     assert {row.metrics["samples_per_s"] for row in ends.values()} == {120.0} and not needs_repetition(ends)
     failed = History([*records, started(2), end(Status.FAILED, 2)]).ends[other.trial_id]
     assert "samples_per_s" not in failed.metrics
+
+
+def test_repetition_counts_for_all_rules_with_the_same_steps_in_the_own_loop():
+    def timed(rule, rate, machine="m"):
+        return end(trial_id=rule, lr_rule=rule, metrics={"samples_per_s": rate}, provenance={"machine": machine})
+
+    own = [timed("none", 90.0), timed("linear", 100.0), timed("lars", 80.0), timed("sqrt", 70.0, machine="other")]
+    again = end(trial_id="again", measures="none", metrics={"samples_per_s": 99.0}, provenance={"machine": "m"})
+    loop = {"config": {"trainable": {"_target_": LOOPS[0]}}}
+    rates = {key: row.metrics["samples_per_s"] for key, row in History([request(**loop), *own, again]).ends.items()}
+    assert rates == {"none": 99.0, "linear": 99.0, "lars": 80.0, "sqrt": 70.0}
+    commands = {"config": {"trainable": {"_target_": COMMAND}}}
+    assert History([request(**commands), *own, again]).ends["linear"].metrics["samples_per_s"] == 100.0
 
 
 def test_the_first_trial_of_processes_bears_their_start_also_if_it_failed_or_timed_another():

@@ -6,6 +6,7 @@ import pytest
 from orchestrator.run.rounds import to_repeat
 from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault, disturbed, judgements_of, why_discarded
+from sweeps.identity import COMMAND, LOOPS
 from sweeps.status import Status
 from sweeps.trial import Purpose
 from tests.contract.trials import trial
@@ -195,6 +196,19 @@ def test_earlier_repetitions_count_and_are_not_run_again() -> None:
 def test_row_with_an_earlier_timing_may_be_repeated() -> None:
     row = record_of(1, 0, metrics=QUIET, disturbed="others took all of it")
     assert len(to_repeat([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1)) == 1
+
+
+def test_one_of_several_rules_with_the_same_steps_is_repeated_in_the_own_loop() -> None:
+    busy = QUIET | {"foreign_cpu": 0.4}
+    rows = [record_of(1, 0, metrics=busy, trial_id=rule, lr_rule=rule) for rule in ("none", "linear", "lars")]
+    by_id = {row.trial_id: row for row in rows}
+
+    def repeated(target: str) -> list[str]:
+        ran = [dataclasses.replace(trial(rule, "quick"), trainable=target) for rule in by_id]
+        return [repetition.measures for repetition in to_repeat(ran, by_id, (), 1)]
+
+    assert repeated(LOOPS[0]) == ["none", "lars"]
+    assert repeated(COMMAND) == ["none", "linear", "lars"]
 
 
 def test_repetition_trains_only_for_a_time_to_target() -> None:
