@@ -71,7 +71,10 @@ def fitting(batch: Batch, rank_group: RankGroup, take_pass: Callable[[int], None
 
 
 def out_of_memory(take_pass: Callable[[int], None], samples: int, rank_group: RankGroup) -> Exception | None:
-    """Return the error if any rank runs out of memory, None if every pass fits. Raises other errors on all ranks."""
+    """Return the error if any rank runs out of memory, None if every pass fits. Raises other errors on all ranks.
+
+    The error of a rank whose own pass fits is a ConnectionAbortedError.
+    """
 
     def attempt() -> Exception | None:
         try:
@@ -88,7 +91,8 @@ def out_of_memory(take_pass: Callable[[int], None], samples: int, rank_group: Ra
         return None
     if rank_group.device != "cpu":
         torch.cuda.empty_cache()
-    return own_error or MemoryError(f"another rank is out of memory with {samples} samples here")
+    # An error of the connection is never the root cause, which the other rank's error is.
+    return own_error or ConnectionAbortedError("connection closed: another rank is out of memory")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,3 +1,4 @@
+import builtins
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from orchestrator.backends.backend import outcome_of
+from sweeps.rank_exit import Cause, RankExit
 from sweeps.trial import Batch, RankRequest
 from tests.unit.trainables.ranks import (
     CONFIG,
@@ -21,6 +24,7 @@ from tests.unit.trainables.ranks import (
     run_two,
     supervised_trial,
 )
+from trainables import rank
 from trainables.context import Context
 from trainables.process_group import RankGroup
 from trainables.step.shares import fitting, proportional, share_by_speed
@@ -235,24 +239,35 @@ def test_another_ranks_memory_counts_and_other_errors_raise() -> None:
 
 
 class Torn(Hungry):
-    """Fails in one of its processes, and not for want of memory."""
+    """Fails in each pass of one of its processes."""
+
+    def __init__(self, inputs: int, classes: int, error: type[Exception]) -> None:
+        super().__init__(inputs, classes, 10**9)
+        self._error = error
 
     def forward(self, images: Tensor) -> Tensor:
         if dist.get_rank() == 1:
-            raise RuntimeError("something else")
+            raise self._error("something else")
         return super().forward(images)
 
 
-def torn(*, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
-    return Torn(input_shape[1] * input_shape[2], num_classes, 10**9)
+def torn(*, input_shape: tuple[int, int, int], num_classes: int, error: str) -> nn.Module:
+    return Torn(input_shape[1] * input_shape[2], num_classes, vars(builtins)[error])
 
 
-def test_error_in_one_ranks_pass_ends_the_other(pair: Processes) -> None:
-    config = asked(20, "auto").trial.config | {"model": {"name": f"{__name__}:torn"}}
-    waits, broke = run_two(pair, shares=(30, 30), config=config)
-    assert (waits["status"], broke["status"]) == ("failed", "failed")
-    assert "something else" in broke["note"]
-    assert waits["note"].startswith("ConnectionAbortedError: ")
+def ended(request: RankRequest) -> RankExit:
+    return rank.run(request, lambda row: None, lambda: False)
+
+
+@pytest.mark.parametrize(("error", "cause"), [("RuntimeError", Cause.ERROR), ("MemoryError", Cause.HOST_MEMORY)])
+def test_error_in_one_ranks_pass_ends_the_gang_with_its_message(pair: Processes, error: str, cause: Cause) -> None:
+    config = asked(20, "auto").trial.config | {"model": {"name": f"{__name__}:torn", "error": error}}
+    rank_group = {"shares": (30, 30), "rendezvous": rendezvous(), "gang_id": error}
+    waits, broke = pair.call(ended, *((request(config=config, rank=rank, **rank_group),) for rank in (0, 1)))
+    assert waits.note.startswith("ConnectionAbortedError: ")
+    outcome = outcome_of([waits, broke], names=["rank 0", "rank 1"], wall_s=1.0)
+    assert outcome.cause is cause
+    assert outcome.note.startswith("rank 1: ") and f"{error}: something else" in outcome.note
 
 
 def test_first_independent_model_equals_a_single_trial(pair: Processes) -> None:
