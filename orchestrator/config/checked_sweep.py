@@ -46,8 +46,8 @@ class CheckedSweep:
     versions: Versions = field(default_factory=Versions)
     variants: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The resolved config of each combination of config axes that was expanded so far."""
-    _trials: dict[tuple[tuple[float, float], ...], list[TrialSpec]] = field(default_factory=dict)
-    """The trials by the cores and GPUs of the nodes, on which alone they depend."""
+    _trials: dict[tuple[tuple[float, float, str], ...], list[TrialSpec]] = field(default_factory=dict)
+    """The trials by the cores, GPUs and GPU types of the nodes, on which alone they depend."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -83,7 +83,7 @@ class CheckedSweep:
         `check` is applied to each config in which config axes are set.
         """
         # The check, the plan and the driver ask for the same trials, and an expansion composes configs with Hydra.
-        shapes = tuple(sorted((node.cpus, node.gpus) for node in nodes))
+        shapes = tuple(sorted((node.cpus, node.gpus, node.gpu_type) for node in nodes))
         if shapes not in self._trials:
             whole = replace(self.request.sweep, axes=self.axes(nodes))
             # The base of a branch is at the reference batch and under no rule, which may be outside of the grid.
@@ -144,7 +144,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
     # The optimizer that LR rules look at: the trainable's declaration precedes the section.
     declared = trainable.get("optimizer")
     # The least of all nodes: trials of one gang size need the same cores wherever they run.
-    cores_per_gpu = min((int(node.cpus // node.gpus) for node in nodes if node.gpus), default=1)
+    cores_per_gpu = min((int(node.cpus // node.gpus) for node in _of_gpu_type(config, nodes) if node.gpus), default=1)
     return Setup(
         trainable=trainable["_target_"],
         config=_with_absolute_paths(config),
@@ -258,9 +258,7 @@ def _plugins() -> dict[tuple[str, str], str]:
 def _node_sizes(config: Mapping[str, Any], nodes: Sequence[Node], device: str) -> tuple[int, ...]:
     """Return the GPUs of each node, or the worker processes that its cores suffice for."""
     if device == "cuda":
-        # An empty type matches every GPU.
-        types = _gpu_types(config) or ("",)
-        return tuple(int(node.gpus) for node in nodes if any(of_type(node.gpu_type, kind) for kind in types))
+        return tuple(int(node.gpus) for node in _of_gpu_type(config, nodes))
     cores = _given(config["resources"]["cpus_per_worker"]) or 1
     return tuple(int(node.cpus // cores) for node in nodes)
 
@@ -270,6 +268,12 @@ def _may_span_nodes(trainable: Mapping[str, Any]) -> bool:
     # Any other command would start a process for each GPU of the trial on every node.
     text = str((trainable.get("argv"), trainable.get("env")))
     return any(name in text for name in ("{gpus_per_node}", "{node_rank}"))
+
+
+def _of_gpu_type(config: Mapping[str, Any], nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes whose GPUs have a type that a gang requires."""
+    types = _gpu_types(config) or ("",)  # an empty type matches every GPU
+    return [node for node in nodes if any(of_type(node.gpu_type, kind) for kind in types)]
 
 
 def _gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:

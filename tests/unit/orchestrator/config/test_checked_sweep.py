@@ -1,5 +1,6 @@
 import shutil
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -83,6 +84,13 @@ def test_gpu_type_implies_cuda():
     assert axes_on([LAPTOP], typed, gpus="auto") == {"gpus": [1]}
     assert axes_on([LAPTOP], config(), gpus=[8]) == {"gpus": [8]}
     assert setup(config(), [LAPTOP], Versions()).gpu_types == ()
+
+
+def test_only_nodes_of_the_gpu_type_count():
+    small = Node(name="small", cpus=4, gpus=4, gpu_type="Tesla T4")
+    typed = config(cluster=shipped_config()["cluster"] | {"gpu_type": "H200"})
+    assert setup(typed, [SERVER, small], Versions()).cores_per_gpu == 16
+    assert axes_on([SERVER, small], typed, gpus="auto") == {"gpus": [1, 2]}
 
 
 @pytest.mark.parametrize(
@@ -183,7 +191,7 @@ def identified(given):
     return given_fingerprint
 
 
-def test_grid_is_expanded_once_for_nodes_of_one_shape(monkeypatch):
+def test_grid_is_expanded_once_for_nodes_of_one_kind(monkeypatch):
     expansions = []
     expand = checked_sweep.trials
     monkeypatch.setattr(checked_sweep, "trials", lambda sweep, of: expansions.append(sweep) or expand(sweep, of))
@@ -193,6 +201,10 @@ def test_grid_is_expanded_once_for_nodes_of_one_shape(monkeypatch):
         same = grid.trials([Node(name="by Ray", cpus=LAPTOP.cpus, gpus=0, node_id="1f")])
         assert same is planned and len(expansions) == 1
         assert grid.trials([SERVER]) is not planned and len(expansions) > 1
+
+        typed = unchecked("sweep=batch_scaling", "trainable=noop", "cluster.gpu_type=H200")
+        others = [replace(SERVER, gpu_type="Tesla T4")]
+        assert [{trial.gpus for trial in typed.trials(nodes)} for nodes in (others, [SERVER])] == [{1}, {1, 2}]
 
 
 def test_texts_with_colons_are_code_only_where_they_name_a_module_of_the_user(folder):
