@@ -18,9 +18,9 @@ from typing import Any
 import yaml
 
 from orchestrator.config import settings
-from orchestrator.config.kinds import FLAG, KeyKind, Number, OneOf
 from orchestrator.config.search_path import config_dir
 from orchestrator.config.settings import Settings, StandardAxes
+from orchestrator.config.value_types import FLAG, KeyKind, Number, OneOf
 
 WIDTH = 120
 COMMENTS = 30

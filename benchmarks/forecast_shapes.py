@@ -27,7 +27,7 @@ from tests.unit.trainables.ranks import run
 MEASURED = Path("docs/results/forecast/gpu_cells.json")
 SHAPES_OF = "NVIDIA H100 80GB HBM3"
 CALIBRATED = ("resnet18", "gpt2 ", "gpt2-large single", "gpt2-medium", "llama", "resnet50 single")
-"""The beginnings of the kinds that shares and host times of `trainables.supervised.shapes` were read from."""
+"""The beginnings of the kinds that shares and host times of `trainables.supervised.shape_rehearsal` were read from."""
 LARGE = 0.5
 """A cell's step is bound by the GPU at this share of the largest micro-batch of its kind."""
 

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.figures import tell
 from orchestrator.store.journal import replay
 from orchestrator.store.record import Kind, TrialRecord
-from orchestrator.store.soundness import checked_record
+from orchestrator.store.record_checks import checked_record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,8 @@ from orchestrator.config.compose import Composition
 from orchestrator.config.request import Request
 from orchestrator.config.search_path import config_dir
 from orchestrator.decision.decide import decide
-from orchestrator.plan import prospects
-from orchestrator.plan.prospects import Prospects
+from orchestrator.plan import phases
+from orchestrator.plan.phases import Prospects
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.record import Kind, TrialRecord
@@ -75,7 +75,7 @@ def played(
     """Return the results that exist once the phases request no further trial."""
     ends: dict[str, TrialRecord] = {}
     waiting = list(planned)
-    while asked := prospects.next_trials(waiting, Prospects.of(request, planned, ends, probed)):
+    while asked := phases.next_trials(waiting, Prospects.of(request, planned, ends, probed)):
         ids = {trial.trial_id for trial in asked}
         waiting = [trial for trial in waiting if trial.trial_id not in ids]
         for trial in asked:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.analysis.curves import curves_frame
+from orchestrator.analysis.curve_frame import curves_frame
 from orchestrator.config.request import Terms
 from orchestrator.decision.recommendation import not_made
 from orchestrator.report.page import write_report

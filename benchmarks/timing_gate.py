@@ -33,7 +33,7 @@ import torch
 
 from benchmarks.figures import machine, tell
 from benchmarks.why_not_linear import Neighbour
-from orchestrator.telemetry.figures import figures
+from orchestrator.telemetry.columns import figures
 from orchestrator.telemetry.foreign_load import Census, Owners, census, family
 from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from orchestrator.telemetry.sources import WINDOW

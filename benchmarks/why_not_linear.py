@@ -131,10 +131,10 @@ class Neighbour:
 
 def trial(asked: RankRequest, cause: str, delay_s: float, core: int) -> dict[str, Any]:
     """Return one rank's metrics of a training with this delay in its step; `core` >= 0: on this one."""
-    from trainables.clock import device_pause
     from trainables.inputs.inputs import ResidentInputs
     from trainables.step import training_step
     from trainables.supervised import loop
+    from trainables.timed_window import device_pause
 
     if core >= 0:
         os.sched_setaffinity(0, {core})

@@ -364,8 +364,8 @@ def _configured(
     """
     from orchestrator.cli.sweep_checks import checked, composed
     from orchestrator.config.compose import initialised
-    from orchestrator.config.habits import given_in
     from orchestrator.config.overrides import rewritten, with_search_path
+    from orchestrator.config.synonyms import given_in
 
     if not isinstance(config, Mapping | str | None):
         raise TypeError(f"config must be a mapping, or overrides as one string each; not {config!r}")

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainables import process_group
-from trainables.clock import Clock, Lap, Warmup, measure_window, timings, warm_up
 from trainables.context import Context
+from trainables.timed_window import Clock, Lap, Warmup, measure_window, timings, warm_up
 from trainables.torch_state import generator
 
 LIBRARIES = ("torch", "scipy")

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sweeps.trial import Batch
-from trainables.clock import device_pause
 from trainables.context import Context
 from trainables.inputs.inputs import Minibatch
 from trainables.supervised import settings, training
 from trainables.supervised.replica import Replica
+from trainables.timed_window import device_pause
 
 
 def train(config: Mapping[str, Any], context: Context) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.cluster_address import cluster_address
-from trainables.registry import DATA, TEXTS
+from trainables.component_registry import DATA, TEXTS
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")  # arrays in an .npz archive
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 from trainables import process_group
-from trainables.clock import Clock, Warmup, measure_window, warm_up
 from trainables.context import Context
+from trainables.timed_window import Clock, Warmup, measure_window, warm_up
 
 WARMUP = Warmup(steps=10, seconds=0.3)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.axes import flat
+from trainables.component_registry import DATA, TEXTS
 from trainables.context import RequestError
-from trainables.registry import DATA, TEXTS
 
 if TYPE_CHECKING:
     import numpy.typing as npt

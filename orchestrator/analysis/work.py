@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.store.alike import same_work
+from orchestrator.store.grouping_keys import same_work
 from orchestrator.store.record import TrialRecord, metric_value
 from sweeps.lr_rule import RULES
 from sweeps.status import Status

@@ -22,7 +22,7 @@ from orchestrator.schedule.cluster import Footprint, Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
 from orchestrator.store.record import TrialOutcome
-from orchestrator.telemetry.figures import with_telemetry
+from orchestrator.telemetry.columns import with_telemetry
 from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from sweeps.rank_exit import RankExit
 from sweeps.trial import RankRequest, TrialSpec

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.cli.recorded import continued, with_recorded
+from orchestrator.cli.recorded_arguments import continued, with_recorded
 from orchestrator.config.compose import WRONG, Composition, initialised
-from orchestrator.config.habits import copyable, given_in
 from orchestrator.config.hydra_private import (
     error_line,
     flag_names,
@@ -39,6 +38,7 @@ from orchestrator.config.request import RUNNING
 from orchestrator.config.schema import may_be_axis
 from orchestrator.config.search_path import PRIMARY, primary, with_primary
 from orchestrator.config.settings import SweeperObjectiveSection
+from orchestrator.config.synonyms import copyable, given_in
 from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError

@@ -18,9 +18,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from orchestrator.config.kinds import Described, KeyKind, Number
-from orchestrator.config.notations import seconds_in
 from orchestrator.config.schema import SCHEMA
+from orchestrator.config.value_notations import seconds_in
+from orchestrator.config.value_types import Described, KeyKind, Number
 from sweeps.errors import ConfigError, UnknownChoice
 
 USUAL_GPUS = 8  # GPUs of a node, unless `cluster.gpus_per_node` is set

@@ -94,7 +94,7 @@ def _forecast(checked: CheckedSweep) -> int:
 
 
 def _report(checked: CheckedSweep) -> int:
-    from orchestrator.cli.recorded import what_if
+    from orchestrator.cli.recorded_arguments import what_if
     from orchestrator.run import driver
 
     return driver.report(checked, _console(), lambda history: what_if(history, checked.composition))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.cli.recorded import command_again
+from orchestrator.cli.recorded_arguments import command_again
 from orchestrator.config.checked_sweep import CheckedSweep, code_in
 from orchestrator.config.compose import Composition
 from orchestrator.config.key_checks import (
@@ -20,12 +20,12 @@ from orchestrator.config.key_checks import (
     structure_errors,
     value_errors,
 )
-from orchestrator.config.kinds import is_text
 from orchestrator.config.request import JSON, READING, RUNNING, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
 from orchestrator.config.suggestions import explained
 from orchestrator.config.trust import UNSET
+from orchestrator.config.value_types import is_text
 from orchestrator.config.wrong_overrides import ALONE, CompositionError
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.schedule.cluster import Node
@@ -70,7 +70,7 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
 
 def checked(composition: Composition) -> CheckedSweep:
     """Check the sweep as far as possible before anything is started. Raises ConfigError with all errors."""
-    from orchestrator.backends.choose import known_nodes
+    from orchestrator.backends.backend_choice import known_nodes
 
     config = composition.config
     # Before anything else, because every other error would only puzzle a user without a sweep.
@@ -220,7 +220,7 @@ _COLUMNS_OF_CELLS = ("device", "lr", "scaling", "status")
 
 def claim_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Yield a line for each claim that cannot be read, and for each axis in it that does not exist."""
-    from orchestrator.decision.claims import Claim, Claimed  # imports pandas
+    from orchestrator.decision.claim_expressions import Claim, Claimed  # imports pandas
 
     # An axis that exists but is not swept has one value, and a claim may name it.
     known = (*axes, *STANDARD_AXES, *_COLUMNS_OF_CELLS)

@@ -25,7 +25,7 @@ from sweeps.branch import with_bases
 from sweeps.errors import ConfigError, UnknownChoice
 from sweeps.identity import COMMAND, digest, identity, without
 from sweeps.layout import MODEL_PARALLEL
-from sweeps.rerun import rerun_errors
+from sweeps.rerun_selection import rerun_errors
 from sweeps.sweep import Setup, Sweep, trials
 from sweeps.trial import TrialSpec
 
@@ -247,7 +247,7 @@ def plugins_in(sections: Mapping[str, Any]) -> set[str]:
 @functools.cache
 def _plugins() -> dict[tuple[str, str], str]:
     # By name, because importing the registry here would load torch.
-    installed, groups = entry_points(), resolve_name("trainables.registry:PLUGINS")
+    installed, groups = entry_points(), resolve_name("trainables.component_registry:PLUGINS")
     return {
         (section, plugin.name): plugin.value
         for section, group in groups.items()

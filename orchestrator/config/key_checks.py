@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.kinds import FLAG, KeyKind, Number, Structure, is_mapping
-from orchestrator.config.notations import values_in
 from orchestrator.config.schema import (
     GROUPS,
     OWN_SECTIONS,
@@ -22,6 +20,8 @@ from orchestrator.config.schema import (
 )
 from orchestrator.config.settings import AXES
 from orchestrator.config.suggestions import explained, instead_of_section, left_out
+from orchestrator.config.value_notations import values_in
+from orchestrator.config.value_types import FLAG, KeyKind, Number, Structure, is_mapping
 from sweeps.axes import Axes, flat, is_not_finite, is_number, is_whole
 from sweeps.errors import nearest
 

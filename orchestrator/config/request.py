@@ -13,7 +13,7 @@ from orchestrator.config.settings import ReportSection, Settings, read
 from orchestrator.store.cloud import is_uri
 from sweeps.axes import Axes
 from sweeps.metric import Target, column_of, is_higher_better
-from sweeps.rerun import Rerun
+from sweeps.rerun_selection import Rerun
 from sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Metric:
         if isinstance(metric, Mapping):
             return Metric(name=metric["name"], higher_is_better=metric["better"] == "higher")
         if metric == "auto":
-            has_texts = value_at(config, "data.name") in resolve_name("trainables.registry:TEXTS")
+            has_texts = value_at(config, "data.name") in resolve_name("trainables.component_registry:TEXTS")
             metric = "val_loss" if has_texts else "val_accuracy"
         return Metric.named(metric)
 

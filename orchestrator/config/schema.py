@@ -8,9 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.kinds import KeyKind
 from orchestrator.config.search_path import config_dir
 from orchestrator.config.settings import Settings
+from orchestrator.config.value_types import KeyKind
 from orchestrator.store import files
 from sweeps.axes import flat
 from sweeps.layout import MODEL_PARALLEL

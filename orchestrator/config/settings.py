@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from orchestrator.config.kinds import (
+from orchestrator.config.value_types import (
     FLAG,
     Described,
     KeyKind,
@@ -35,7 +35,7 @@ from sweeps.axes import Axes
 from sweeps.gpus import name_errors
 from sweeps.layout import STRATEGIES
 from sweeps.lr_rule import RULES
-from sweeps.rerun import form_errors
+from sweeps.rerun_selection import form_errors
 
 Section = TypeVar("Section")
 

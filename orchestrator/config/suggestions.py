@@ -10,24 +10,24 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.habits import (
+from orchestrator.config.schema import SCHEMA, options_with
+from orchestrator.config.synonyms import (
     BLANK,
     SAY_NOTHING,
     UNKNOWN,
-    Habits,
     Replacement,
     Surroundings,
+    Synonyms,
     Typed,
     copyable,
     plain,
     stem,
     synonym_of,
 )
-from orchestrator.config.kinds import Number
-from orchestrator.config.notations import is_money, seconds_in
-from orchestrator.config.schema import SCHEMA, options_with
+from orchestrator.config.value_notations import is_money, seconds_in
+from orchestrator.config.value_types import Number
 from sweeps.errors import UnknownChoice, close_to
-from sweeps.rerun import label_axes
+from sweeps.rerun_selection import label_axes
 
 Rule = Callable[[Typed, Surroundings], str]
 
@@ -179,7 +179,7 @@ _OWN_CODE = (
 
 def _mode(name: str) -> str:
     """Return what to do instead of the name of a mode, or a synonym of one."""
-    return Habits.read().action(f"mode={name}", Typed("mode", name)) or _write_choice("mode", name)
+    return Synonyms.read().action(f"mode={name}", Typed("mode", name)) or _write_choice("mode", name)
 
 
 def _write_choice(key: str, word: str) -> str:
@@ -200,10 +200,10 @@ def _by_words(typed: Typed, config: Surroundings, words: Iterable[str]) -> str:
 
 
 def _by_word(typed: Typed, config: Surroundings, word: str) -> str:
-    habits = Habits.read()
-    if action := habits.action(word, typed):
+    tables = Synonyms.read()
+    if action := tables.action(word, typed):
         return action
-    replacements = [replacement for replacement in habits.replacements.get(word, ()) if replacement.text != typed.key]
+    replacements = [replacement for replacement in tables.replacements.get(word, ()) if replacement.text != typed.key]
     there = [replacement for replacement in replacements if replacement.exists(config)]
     in_section = [one for one in there if typed.section and one.text.startswith(f"{typed.section}.")]
     if replacements and not there:
@@ -243,7 +243,7 @@ def _each_setting(typed: Typed, config: Surroundings) -> str:
         return ""
     items = [item.partition(":") for item in re.split(r",(?=\s*[\w.]+\s*:)", settings[1])]
     given = {name.strip(): item.strip() for name, _, item in items}
-    meant = [SCHEMA.get(replacement.text) for replacement in Habits.read().replacements.get(plain(typed.key), ())]
+    meant = [SCHEMA.get(replacement.text) for replacement in Synonyms.read().replacements.get(plain(typed.key), ())]
     # These are the limits of one setting, or one value.
     if {"min", "max"} <= {*given} or any(kind and kind.admits(given) for kind in meant):
         return ""
@@ -285,7 +285,7 @@ def _unit_in_name(typed: Typed, config: Surroundings) -> str:
 
 
 def _no_choice_of_group(typed: Typed, config: Surroundings) -> str:
-    names = [replacement.text for replacement in Habits.read().replacements.get(plain(typed.key), ())]
+    names = [replacement.text for replacement in Synonyms.read().replacements.get(plain(typed.key), ())]
     group = next((name for name in names if not set(name) & set(".=") and name not in SCHEMA), "")
     # Several choices are an axis.
     options = () if typed.value.startswith("[") else config.options(group)

@@ -19,7 +19,6 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.config.compose import WRONG, parsed_axes
-from orchestrator.config.habits import BLANK, Habits, Replacement, Surroundings, Typed
 from orchestrator.config.hydra_private import apply_override, error_line
 from orchestrator.config.key_checks import (
     axis_value_errors,
@@ -29,7 +28,6 @@ from orchestrator.config.key_checks import (
     unread_keys,
     value_errors,
 )
-from orchestrator.config.notations import values_in
 from orchestrator.config.overrides import is_search_path, key_of, rewritten
 from orchestrator.config.schema import OWN_SECTIONS, SCHEMA, keys_of_groups, may_be_axis, value_at
 from orchestrator.config.search_path import Groups, primary
@@ -46,10 +44,12 @@ from orchestrator.config.suggestions import (
     no_choice,
     own_file,
 )
+from orchestrator.config.synonyms import BLANK, Replacement, Surroundings, Synonyms, Typed
+from orchestrator.config.value_notations import values_in
 from orchestrator.config.yaml_private import resolved
 from sweeps.axes import flat
 from sweeps.errors import ConfigError, close_to, nearest
-from sweeps.rerun import form_errors
+from sweeps.rerun_selection import form_errors
 from sweeps.sweep import STANDARD_AXES
 
 _LONGEST_QUOTED = 200  # longer values are not repeated in a message
@@ -271,7 +271,7 @@ def _nothing_to_delete(wrong: _Wrong) -> str:
         return ""
     typed, keys = wrong.typed, wrong.config.keys
     beside = {key.rpartition(".")[2]: key for key in keys if key.rpartition(".")[0] == typed.section}
-    meant = [replacement.text for replacement in Habits.read().replacements.get(typed.name, ())]
+    meant = [replacement.text for replacement in Synonyms.read().replacements.get(typed.name, ())]
     near = [key for key in meant if key in keys] or [beside[name] for name in close_to(typed.last, beside)]
     has = f"; {typed.section} has {', '.join(beside)}" if typed.section and beside else ""
     return f"{wrong.override!r}: there is no key {typed.key!r}{f': write ~{near[0]}' if near else has}"

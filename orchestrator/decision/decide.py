@@ -21,6 +21,7 @@ from orchestrator.config.commands import command, narrowed_to, settle_command
 from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import SAFE, TIE
+from orchestrator.decision.claim_verdicts import Verdict
 from orchestrator.decision.explain import (
     caveats,
     chosen_cell,
@@ -51,7 +52,6 @@ from orchestrator.decision.recommendation import (
     remark,
 )
 from orchestrator.decision.same_batch import factors_of_speedup
-from orchestrator.decision.verdicts import Verdict
 from orchestrator.statistics.intervals import Array, Interval
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.numbers import config_value, fact

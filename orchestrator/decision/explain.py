@@ -21,11 +21,11 @@ from orchestrator.analysis.work import is_short
 from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import SHOWN, TIE
+from orchestrator.decision.claim_verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.decision.eligibility import speed_is_known, speeds_known
 from orchestrator.decision.gpu_steps import best_with_fewest, gain_over
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, remark
 from orchestrator.decision.same_batch import factors_of_speedup
-from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Moments, jeffreys
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, TOO_SHORT, Fault

@@ -1,6 +1,6 @@
 """Forecasts of trials: how long a step of known duration makes a training and a trial, with intervals.
 
-The seconds of a step come from rehearsals (`rehearsals.py`) or from the journal (`measured.py`).
+The seconds of a step come from rehearsals (`rehearsals.py`) or from the journal (`journal_forecasts.py`).
 """
 
 from __future__ import annotations

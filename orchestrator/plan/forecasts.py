@@ -21,7 +21,7 @@ from typing import Any
 
 from orchestrator.config.settings import Settings
 from orchestrator.plan.estimates import REHEARSED, SHAPES, Forecast, Network
-from orchestrator.plan.measured import FEWER_GPUS, FROM_JOURNAL, Measured
+from orchestrator.plan.journal_forecasts import FEWER_GPUS, FROM_JOURNAL, Measured
 from orchestrator.plan.rehearsals import Rehearsal, Rehearsals
 from orchestrator.schedule.cluster import Node, ranks_that_fit
 from orchestrator.store.files import read_regular, write_whole
@@ -34,7 +34,7 @@ from sweeps.status import Status
 from sweeps.trial import ALONE, RankRequest, TrialSpec
 
 REHEARSE = "trainables.supervised.rehearsal:rehearse"
-REHEARSE_SHAPES = "trainables.supervised.shapes:rehearse"
+REHEARSE_SHAPES = "trainables.supervised.shape_rehearsal:rehearse"
 _MODULE = REHEARSE.partition(":")[0]
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.backends.choose import A_NODE, check_reachable, first_nodes, known_nodes, make_backend
+from orchestrator.backends.backend_choice import A_NODE, check_reachable, first_nodes, known_nodes, make_backend
 from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.request import Request
 from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, shipped, stored
-from orchestrator.plan.measured import Measured
+from orchestrator.plan.journal_forecasts import Measured
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.simulation import Timetable
-from orchestrator.store.alike import same_memory
+from orchestrator.store.grouping_keys import same_memory
 from orchestrator.store.history import Durations
 from orchestrator.store.record import EARLY_STOP, TrialRecord, metric_value
 from orchestrator.store.results import history_in
@@ -23,7 +23,7 @@ from orchestrator.store.results_folder import ResultsFolder
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.identity import equivalent_cells
-from sweeps.rerun import NO_RERUN, Rerun
+from sweeps.rerun_selection import NO_RERUN, Rerun
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.backends.choose import A_NODE
+from orchestrator.backends.backend_choice import A_NODE
 from orchestrator.config.schema import value_at
 from orchestrator.plan.plan import Plan
 from orchestrator.schedule.cluster import Node

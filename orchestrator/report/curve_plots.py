@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
-from orchestrator.analysis.curves import WITH_CURVE
+from orchestrator.analysis.curve_frame import WITH_CURVE
 from orchestrator.report import plot as vega
 from orchestrator.report.plot import Plot, Spec
 from orchestrator.store.results import Problem

@@ -15,7 +15,7 @@ from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.cell_rows import role_of
 from orchestrator.report.plot import MOST_OPTIONS, filter_value, label_of, word
 from orchestrator.tables.candidates import IS_BEST
-from orchestrator.tables.sentences import probability
+from orchestrator.tables.recommendation_sentences import probability
 from orchestrator.tables.speedup import efficiency_text, speedup_text
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator.backends.backend import Backend
-from orchestrator.backends.choose import (
+from orchestrator.backends.backend_choice import (
     NO_NODE_YET,
     check_extensions,
     check_reachable,

@@ -20,13 +20,13 @@ from typing import TypeVar
 import pandas as pd
 from rich.console import Console
 
-from orchestrator.analysis.curves import WITH_CURVE, curves_frame
+from orchestrator.analysis.curve_frame import WITH_CURVE, curves_frame
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request, Terms
-from orchestrator.decision.claims import Claim
+from orchestrator.decision.claim_expressions import Claim
+from orchestrator.decision.claim_verdicts import Verdict, verdicts
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation, not_made
-from orchestrator.decision.verdicts import Verdict, verdicts
 from orchestrator.store import files
 from orchestrator.store.files import make_directory, write_durably, write_whole
 from orchestrator.store.history import History

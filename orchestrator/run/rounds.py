@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.backends.choose import nodes_ready
+from orchestrator.backends.backend_choice import nodes_ready
 from orchestrator.config.request import Request
 from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS, SPEED_ONLY, Recommendation
-from orchestrator.plan import prospects
+from orchestrator.plan import phases
+from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import GpuFractions, Plan
-from orchestrator.plan.prospects import Prospects
 from orchestrator.run.session import Session
 from orchestrator.schedule.queue import LeftOut, Patience, SweepBudget, TrialQueue
 from orchestrator.schedule.scheduler import Start
-from orchestrator.store.alike import same_steps_and_seed, same_timing
+from orchestrator.store.grouping_keys import same_steps_and_seed, same_timing
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.telemetry.timing_gate import judgements_of, needs_repetition
@@ -131,7 +131,7 @@ class ProbeThenTrain:
             named = [trial for trial in waiting if trial.trial_id in self._plan.named]
             others = [trial for trial in waiting if trial.trial_id not in self._plan.named]
             # The user asked for the named trials, whatever the probes would say of their cells.
-            first = [*named, *prospects.probes(others, history.probes)]
+            first = [*named, *phases.probes(others, history.probes)]
             if first:
                 return Round(trials=first)
         if not waiting:
@@ -140,11 +140,11 @@ class ProbeThenTrain:
         ids = {trial.trial_id for trial in waiting}
         ends = {trial_id: end for trial_id, end in history.ends.items() if trial_id not in ids}
         self._prospects = Prospects.of(self._request, self._plan.trials, ends, history.probes)
-        return Round(trials=prospects.next_trials(waiting, self._prospects))
+        return Round(trials=phases.next_trials(waiting, self._prospects))
 
     def rest(self, waiting: Sequence[TrialSpec], history: History) -> Round:
         """Return the trials that cannot change the recommendation, once repetitions have changed no timing."""
-        return Round(left_out=[(trial, prospects.skipped(trial, self._prospects)) for trial in waiting])
+        return Round(left_out=[(trial, phases.skipped(trial, self._prospects)) for trial in waiting])
 
 
 class FurtherSeeds:

@@ -19,8 +19,8 @@ from orchestrator.plan.rehearsals import Rehearsals
 from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.store import files
-from orchestrator.store.alike import same_memory, same_speed
 from orchestrator.store.failpoints import Moment, reached
+from orchestrator.store.grouping_keys import same_memory, same_speed
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import OF_TRAINING, Kind, TrialOutcome, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from orchestrator.backends.choose import known_nodes
+from orchestrator.backends.backend_choice import known_nodes
 from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.run import leftover_processes
 from orchestrator.store import files, trial_files

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.store.alike import same_speed, same_timing
+from orchestrator.store.grouping_keys import same_speed, same_timing
 from orchestrator.store.record import TRAINING_TIMES, Kind, Record, TrialRecord
-from orchestrator.store.soundness import checked_record
+from orchestrator.store.record_checks import checked_record
 from sweeps.axes import flat, is_number, is_whole
 from sweeps.identity import LOOPS
 from sweeps.probe import probe_id

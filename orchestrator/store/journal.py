@@ -26,9 +26,9 @@ from orchestrator.store.files import sync_directory, write_durably
 from orchestrator.store.history import History
 from orchestrator.store.lock import LockedError
 from orchestrator.store.record import Kind, Record
+from orchestrator.store.record_checks import why_unusable
 from orchestrator.store.results_folder import quarantine_of
 from orchestrator.store.secrets import NO_SECRETS, Secrets
-from orchestrator.store.soundness import why_unusable
 
 _HEAD = b'{"checksum":"'
 _DIGITS = 16

@@ -26,7 +26,7 @@ from orchestrator.decision.recommendation import (
     StepCell,
 )
 from orchestrator.statistics import margins
-from orchestrator.tables.sentences import filled, probability
+from orchestrator.tables.recommendation_sentences import filled, probability
 from orchestrator.text import numbers
 from orchestrator.text.numbers import Unit, suited
 from orchestrator.text.rows import WORDS, cell_label, gpu_word, gpus_in_words, markdown, short_names

@@ -15,7 +15,7 @@ from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.eligibility import without_result
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.tables.candidates import by_rate
-from orchestrator.tables.sentences import filled
+from orchestrator.tables.recommendation_sentences import filled
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SLOWER, SWAPPED_PAGES, Fault
 from orchestrator.text.rows import cell_label, not_ok_by_status

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.decision.claims import Claimed
-from orchestrator.decision.verdicts import UNDECIDED_BY_INTERVAL, Verdict
+from orchestrator.decision.claim_expressions import Claimed
+from orchestrator.decision.claim_verdicts import UNDECIDED_BY_INTERVAL, Verdict
 from orchestrator.store.record import TrialRecord
 from orchestrator.text import numbers
 from orchestrator.text.rows import Document, TextTable, cell_label, without_empty

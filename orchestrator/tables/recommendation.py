@@ -26,7 +26,6 @@ from orchestrator.decision.recommendation import (
     Recommendation,
 )
 from orchestrator.store.files import finite
-from orchestrator.tables.answers import answers, by_batch
 from orchestrator.tables.candidates import (
     USE_NOW,
     Candidates,
@@ -37,7 +36,8 @@ from orchestrator.tables.candidates import (
     quotient,
     without_rate,
 )
-from orchestrator.tables.sentences import UNBOUNDED, filled, listed, probability, sentence, template
+from orchestrator.tables.recommendation_sentences import UNBOUNDED, filled, listed, probability, sentence, template
+from orchestrator.tables.scaling_answers import answers, by_batch
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.numbers import counted, suited
 from sweeps.gpus import cost_of

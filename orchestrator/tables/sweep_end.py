@@ -30,7 +30,7 @@ class SweepEnd:
     documents: Mapping[str, Document] = field(default_factory=dict)
     """Claims, scaling, the critical batch and forecasts, where the sweep has any, by the name of the file."""
     curves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["trial_id", "epoch", "loss"]))
-    """The learning curves, as returned by `analysis.curves.curves_frame`; empty until the report is written."""
+    """The learning curves, as returned by `analysis.curve_frame.curves_frame`; empty until the report is written."""
     driver: Mapping[str, Any] = field(default_factory=dict)
     """The last driver: host, versions, commit, command."""
     fingerprint: Mapping[str, Any] = field(default_factory=dict)

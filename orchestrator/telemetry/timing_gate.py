@@ -14,7 +14,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
-from orchestrator.store.alike import same_steps
+from orchestrator.store.grouping_keys import same_steps
 from orchestrator.store.record import TrialRecord, metric_value
 from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status

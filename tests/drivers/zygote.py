@@ -19,7 +19,7 @@ from typing import Any
 
 IMPORTED = (
     *("orchestrator.cli.app", "orchestrator.run.driver", "orchestrator.run.finish", "orchestrator.report.page"),
-    *("orchestrator.backends.inprocess", "orchestrator.telemetry.figures", "orchestrator.telemetry.figures"),
+    *("orchestrator.backends.inprocess", "orchestrator.telemetry.columns", "orchestrator.telemetry.columns"),
     *("orchestrator.run.verify", "hydra.main", "hydra._internal.hydra"),
     *("pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "tabulate"),
 )

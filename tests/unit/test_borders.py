@@ -27,12 +27,16 @@ OWNERS = {
     "pandas": ("orchestrator/", "studies/"),
     "numpy": ("orchestrator/", "trainables/", "studies/"),
     "pyarrow": (
-        *("orchestrator/store/cloud.py", "orchestrator/analysis/curves.py"),
+        *("orchestrator/store/cloud.py", "orchestrator/analysis/curve_frame.py"),
         *("orchestrator/telemetry/", "orchestrator/report/curve_plots.py"),
     ),
     "matplotlib": ("studies/",),
     "vl_convert": ("orchestrator/report/plot.py",),
-    "jinja2": ("orchestrator/cli/launch.py", "orchestrator/report/page.py", "orchestrator/tables/sentences.py"),
+    "jinja2": (
+        "orchestrator/cli/launch.py",
+        "orchestrator/report/page.py",
+        "orchestrator/tables/recommendation_sentences.py",
+    ),
     "orjson": ("orchestrator/store/files.py",),
     **dict.fromkeys(("pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),  # state is JSON
 }

@@ -71,7 +71,7 @@ def _files() -> Iterator[Path]:
     for package in PACKAGES:
         yield from sorted((ROOT / package).rglob("*.py"))
     yield from sorted((ROOT / "conf").rglob("*.yaml"))
-    yield from sorted([*(ROOT / "studies/conf").rglob("*.yaml"), ROOT / "orchestrator/config/habits.yaml"])
+    yield from sorted([*(ROOT / "studies/conf").rglob("*.yaml"), ROOT / "orchestrator/config/synonyms.yaml"])
     yield from (ROOT / page for page in PAGES)
     yield from sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md")])
 

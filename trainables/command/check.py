@@ -14,8 +14,8 @@ from typing import Any
 from sweeps.axes import is_number
 from sweeps.trial import BUDGET_UNITS
 from trainables.availability import not_here, runs_here
+from trainables.command.metric_patterns import declared
 from trainables.command.placeholders import NAMES, TemplateError, fill, lengths_of
-from trainables.command.reading import declared
 from trainables.command.settings import CommandSettings
 
 ANY_OF_GPUS = ("gpus", "gpus_per_node", "global_batch_size")

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from sweeps.rank_exit import CONNECTION_ERROR
-from trainables.command.output_lines import SEARCHED
+from trainables.command.file_tail import SEARCHED
 from trainables.context import DeviceMemoryError, DivergedError, PortInUseError
 from trainables.rank import DEVICE_MEMORY_TEXTS, HOST_MEMORY_TEXT, PORT_IN_USE
 

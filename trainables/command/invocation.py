@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.ports import free_port
-from trainables.command.adapter import FOLDER, HOOK
+from trainables.command.hook_files import FOLDER, HOOK
 from trainables.command.placeholders import NAMES, fill, filled, lengths_of, text_of
 from trainables.command.process import Command
 from trainables.command.settings import CommandSettings

@@ -14,8 +14,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from trainables.command.output import OutputReader
-from trainables.command.output_lines import OutputLines
+from trainables.command.file_tail import FileTail
+from trainables.command.output_parser import OutputParser
 
 
 class MetricsFile:
@@ -27,7 +27,7 @@ class MetricsFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._path.unlink(missing_ok=True)  # of an earlier attempt
-        self._lines = OutputLines(path)
+        self._lines = FileTail(path)
         self._rows_read = 0
         self._read: tuple[int, int] | None = None  # the size and modification time of the table when it was last read
 
@@ -47,7 +47,7 @@ class MetricsFile:
                 yield json.dumps(_filled_cells(row))
             self._rows_read = max(self._rows_read, len(rows))
 
-    def rows(self, reader: OutputReader) -> Iterator[dict[str, Any]]:
+    def rows(self, reader: OutputParser) -> Iterator[dict[str, Any]]:
         """Yield the rows of a file that is read as a whole. Raises ValueError if it is missing or malformed."""
         if not self._path.is_file():
             raise ValueError(f"trainable.metrics_file: the command wrote no {self._path}")

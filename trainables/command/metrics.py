@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeps.metric import Target, is_higher_better
-from trainables.command.output import Output, readings_of
-from trainables.command.reading import TAKES
+from trainables.command.metric_patterns import TAKES
+from trainables.command.output_parser import Output, readings_of
 from trainables.command.settings import CommandSettings
 
 SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")  # columns that hold a speed

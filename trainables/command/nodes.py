@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainables.command.adapter import Adapter
+from trainables.command.hook_files import Adapter
 from trainables.command.metrics import CommandMetrics
 from trainables.context import Context
 

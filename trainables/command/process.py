@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from trainables.command.output_lines import OutputLines
+from trainables.command.file_tail import FileTail
 from trainables.command.process_tree import CpuTimes, Tree
 from trainables.context import TrialTimeoutError
 
@@ -66,7 +66,7 @@ def run(command: Command, listener: CommandListener, cpu: CpuTimes) -> CommandEx
     It leaves no process that this user may end. Raises TrialTimeoutError, OSError if the command cannot be started, and
     the errors of the listener.
     """
-    streams = {"stdout": OutputLines(command.stdout), "stderr": OutputLines(command.stderr)}
+    streams = {"stdout": FileTail(command.stdout), "stderr": FileTail(command.stderr)}
     with _new_file(command.stdout) as out, _new_file(command.stderr) as err:
         tree = Tree(command.words, command.environment, command.cwd, (out, err), command.grace_s)
     survivors: list[str] | None = None
@@ -87,7 +87,7 @@ def run(command: Command, listener: CommandListener, cpu: CpuTimes) -> CommandEx
 
 
 def _watched(
-    tree: Tree, command: Command, listener: CommandListener, cpu: CpuTimes, streams: Mapping[str, OutputLines]
+    tree: Tree, command: Command, listener: CommandListener, cpu: CpuTimes, streams: Mapping[str, FileTail]
 ) -> tuple[int | None, str]:
     """Return the exit status of the command, None if it was stopped, and a message if its time is over."""
     started = time.monotonic()

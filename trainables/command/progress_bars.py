@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainables.command.numbers import as_number
+from trainables.command.printed_numbers import as_number
 from trainables.command.step_times import TOGETHER_S
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # codes for colours and the cursor

@@ -10,8 +10,8 @@ from typing import Any
 from sweeps.axes import is_number, is_whole
 from sweeps.errors import UnknownChoice
 from sweeps.metric import column_of
+from trainables.command.metric_presets import PRESETS
 from trainables.command.placeholders import words_of
-from trainables.command.presets import PRESETS
 
 _CHOICES = {"cwd": ("trial", "source"), "adapter": ("auto", "off")}
 

@@ -17,15 +17,15 @@ from typing import Any
 from sweeps.metric import Target, is_higher_better
 from sweeps.trial import BUDGET_UNITS
 from trainables.command import process
-from trainables.command.adapter import FOLDER, Adapter
 from trainables.command.check import ANY_OF_GPUS, may_receive
-from trainables.command.counted import THREADED, CountedTraining
 from trainables.command.failure import FailureCause
+from trainables.command.hook_counts import THREADED, CountedTraining
+from trainables.command.hook_files import FOLDER, Adapter
 from trainables.command.invocation import WORK, command_of, file_of, values_of
 from trainables.command.log_files import MetricsFile, logs_in, rows_of
 from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.nodes import NodeEnd, NodeGroup
-from trainables.command.output import OutputReader
+from trainables.command.output_parser import OutputParser
 from trainables.command.placeholders import LENGTHS, fill
 from trainables.command.process import CommandListener
 from trainables.command.process_tree import CpuTimes
@@ -73,7 +73,7 @@ class _Run(CommandListener):
         self._knows_gpus = context.layout.devices <= 1 or may_receive(settings, ANY_OF_GPUS)
         self._batch = context.batch.global_batch_size if self._knows_gpus else None
         self._command = command_of(settings, values, context, trial_dir)
-        self._reader = OutputReader(settings, values["epochs"])
+        self._reader = OutputParser(settings, values["epochs"])
         self._metrics = CommandMetrics(
             output=self._reader.output,
             settings=settings,
@@ -220,7 +220,7 @@ class _Run(CommandListener):
             return {}
         from_logs: dict[str, float] = {}
         for log in logs_in(folder):
-            reader = OutputReader(self._settings)
+            reader = OutputParser(self._settings)
             rows = [row for values in rows_of(log) for row in reader.row(values)]
             of_log = CommandMetrics(output=reader.output, settings=self._settings).figures()
             figures_of_log = {name: of_log[name] for name in lacking if name in of_log}

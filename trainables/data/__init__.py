@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import torch
 
+from trainables.component_registry import check_keys, factory_of
 from trainables.data.dataset import DataError, Dataset, Samples, channel_statistics, content_hash
-from trainables.registry import check_keys, factory_of
 from trainables.tokens import Corpus, Text, TokenError, TokenFiles
 
 __all__ = ["DataError", "Dataset", "load"]

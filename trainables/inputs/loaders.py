@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from trainables.component_registry import check_keys
 from trainables.inputs.inputs import Augmentation, Feed, Form, Inputs, Minibatch
-from trainables.registry import check_keys
 
 Sample = tuple[int, int]  # the index of a sample, and the seed of its augmentation
 

@@ -20,9 +20,9 @@ from torch.utils.checkpoint import (
 )
 
 from trainables import data
+from trainables.component_registry import accepted, factory_of
 from trainables.context import RequestError
 from trainables.models.batch_norm import convert_batch_norm
-from trainables.registry import accepted, factory_of
 from trainables.tokens import Corpus
 from trainables.torch_private import recomputed
 

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from trainables.component_registry import factory_of
 from trainables.context import RequestError
 from trainables.models import repeated_blocks
-from trainables.registry import factory_of
 from trainables.tensors import groups_of_parts, local
 from trainables.torch_private import plain_optimizers
 

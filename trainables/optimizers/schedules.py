@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sweeps.trial import Batch
-from trainables.registry import factory_of
+from trainables.component_registry import factory_of
 
 Schedule = Callable[[float, float], float]
 """`(position, length)` in samples -> the factor on the rate; beyond the end, the factor at the end."""

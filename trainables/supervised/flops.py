@@ -15,11 +15,11 @@ from torch import nn
 
 from sweeps.gpus import gpu_named
 from trainables import models
-from trainables.clock import Clock
 from trainables.context import Context
 from trainables.process_group import RankGroup
 from trainables.step.precision import Precision
 from trainables.supervised.workload import Workload
+from trainables.timed_window import Clock
 from trainables.torch_private import fake_tensors, flop_counter
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from typing import Any
 
 from sweeps.lr_rule import LearningRate
 from sweeps.trial import BUDGET_UNITS, samples_in
-from trainables.clock import Clock
 from trainables.context import Context, DivergedError
 from trainables.inputs.inputs import Feed
 from trainables.inputs.sequences import Sequences
@@ -22,6 +21,7 @@ from trainables.optimizers.schedules import Growth, Schedule
 from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Parts
 from trainables.supervised.replica import Replica
+from trainables.timed_window import Clock
 
 ROUNDING = 1e-6  # the rounding error, in steps, that a sum of many parts of steps may have
 

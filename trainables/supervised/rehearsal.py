@@ -26,7 +26,6 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from sweeps.trial import ALONE, RankRequest
-from trainables.clock import Warmup, measure_window, warm_up
 from trainables.context import Context
 from trainables.inputs.inputs import Part
 from trainables.inputs.sequences import Sequences
@@ -38,6 +37,7 @@ from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.timing import MAX_PAUSE_S, device_step_s
 from trainables.supervised.training import SupervisedTrial, prepared
 from trainables.tensors import local
+from trainables.timed_window import Warmup, measure_window, warm_up
 
 WINDOWS, STEPS, SECONDS = 5, 2, 0.5
 """The timed windows, steps in each at least, and seconds of all; a trial's own window is longer."""

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from sweeps.layout import is_independent
 from sweeps.trial import Batch
 from trainables import inputs, models, process_group
-from trainables.clock import Clock
 from trainables.context import Context
 from trainables.gradient_noise import NoiseWatch
 from trainables.inputs.inputs import Inputs, Minibatch
@@ -39,6 +38,7 @@ from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.workload import Workload
 from trainables.tensors import join, split
+from trainables.timed_window import Clock
 
 if TYPE_CHECKING:
     from trainables.shared_tensors import SharedTensors

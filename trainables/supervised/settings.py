@@ -19,9 +19,7 @@ from sweeps.errors import UnknownChoice
 from sweeps.layout import may_shard
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
 from trainables.availability import absent, not_here, runs_here
-from trainables.optimizers import schedules
-from trainables.optimizers.schedules import Growth
-from trainables.registry import (
+from trainables.component_registry import (
     DATA,
     FAMILIES,
     MODELS,
@@ -32,6 +30,8 @@ from trainables.registry import (
     factory_of,
     path_of,
 )
+from trainables.optimizers import schedules
+from trainables.optimizers.schedules import Growth
 from trainables.token_checks import content_errors, shape_errors, tensor_errors
 
 CHOICES = {
@@ -107,7 +107,7 @@ class TrainingSettings:
     window_steps: int = FEWEST_WINDOW_STEPS  # … and over at least so many optimizer steps
     warmup_steps: int = 10  # untimed steps before a window that follows the training, at least
     warmup_s: float = 0.3
-    """Untimed seconds before such a window, at least; they last until the pace settles: `trainables.clock.Warmup`."""
+    """Untimed seconds before such a window, at least; until the pace settles: `trainables.timed_window.Warmup`."""
     checkpoint: str = "epochs"
     """epochs: a checkpoint is saved at the ends of epochs, and when the trial is asked to stop; off: none is."""
     checkpoint_every_s: float = 30.0

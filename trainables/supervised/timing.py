@@ -15,7 +15,12 @@ from typing import Any
 
 import torch
 
-from trainables.clock import (
+from trainables.process_group import RankGroup
+from trainables.step.graphed_step import WARMUP_STEPS
+from trainables.step.stopwatch import Parts, Stopwatch
+from trainables.supervised.loop import Epoch, Loop
+from trainables.supervised.settings import TrainingSettings
+from trainables.timed_window import (
     Clock,
     Lap,
     Warmup,
@@ -26,11 +31,6 @@ from trainables.clock import (
     warm_up,
     window_of_laps,
 )
-from trainables.process_group import RankGroup
-from trainables.step.graphed_step import WARMUP_STEPS
-from trainables.step.stopwatch import Parts, Stopwatch
-from trainables.supervised.loop import Epoch, Loop
-from trainables.supervised.settings import TrainingSettings
 
 
 class Timing:

@@ -19,7 +19,6 @@ from sweeps.metric import Target
 from sweeps.trial import Batch
 from trainables import device_memory, process_group
 from trainables.checkpoints import CheckpointPace
-from trainables.clock import Clock, Lap, is_timed_by
 from trainables.context import Context, GivenUpError
 from trainables.inputs.inputs import Part
 from trainables.inputs.sequences import Sequences
@@ -33,6 +32,7 @@ from trainables.supervised.replica import Replica, as_shape_mismatch
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.timing import Timing, epoch_split
 from trainables.supervised.workload import Workload
+from trainables.timed_window import Clock, Lap, is_timed_by
 from trainables.torch_state import derive, random_state, restore_random_state
 
 

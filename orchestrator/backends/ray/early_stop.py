@@ -10,7 +10,7 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from orchestrator.backends.ray.tune import Attempt
 from orchestrator.config.request import Request
 from orchestrator.statistics import margins
-from orchestrator.store.alike import same_speed
+from orchestrator.store.grouping_keys import same_speed
 from sweeps.trial import TrialSpec
 
 SAMPLES, SCORE = "samples", "score"

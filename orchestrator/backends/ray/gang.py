@@ -390,7 +390,7 @@ class Supervisor:
 
     def _finish(self) -> TrialOutcome:
         """Return the outcome of the trial, and keep only processes that may serve another one."""
-        from orchestrator.telemetry.figures import with_telemetry  # pyarrow would delay the start of the gang
+        from orchestrator.telemetry.columns import with_telemetry  # pyarrow would delay the start of the gang
 
         attempt = self._attempt
         wall_s = time.monotonic() - attempt.began_s

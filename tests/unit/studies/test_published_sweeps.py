@@ -12,8 +12,8 @@ from orchestrator.config.compose import initialised
 from orchestrator.config.content_hashes import Versions
 from orchestrator.config.key_checks import group_errors, structure_errors, unread_keys, value_errors
 from orchestrator.config.schema import SCHEMA
-from orchestrator.decision.claims import Claim
-from orchestrator.decision.verdicts import verdicts
+from orchestrator.decision.claim_expressions import Claim
+from orchestrator.decision.claim_verdicts import verdicts
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from studies import published_session

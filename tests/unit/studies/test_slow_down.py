@@ -8,8 +8,8 @@ from studies.slow_down import SlowedReplica, errors, paused
 from tests.unit.trainables.inputs.feeds import epoch, source
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from tests.unit.trainables.supervised.test_training import EXACT, trained
-from trainables.clock import device_pause
 from trainables.step.stopwatch import Stopwatch
+from trainables.timed_window import device_pause
 
 SLOWED = "studies.slow_down:train"
 

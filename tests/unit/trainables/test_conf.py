@@ -9,9 +9,9 @@ import torch
 import yaml
 
 from trainables import data, models
+from trainables.component_registry import DATA, MODELS, OPTIMIZERS, SCHEDULES, TEXTS
 from trainables.inputs.inputs import Augmentation
 from trainables.optimizers import optimizers, schedules
-from trainables.registry import DATA, MODELS, OPTIMIZERS, SCHEDULES, TEXTS
 from trainables.supervised.settings import TrainingSettings
 
 CONF = Path(__file__).parents[3] / "conf"

@@ -2,9 +2,9 @@ import time
 
 import pytest
 
-from trainables.clock import Warmup
 from trainables.context import Context
 from trainables.throughput import throughput
+from trainables.timed_window import Warmup
 
 
 def test_warm_up_and_window_are_phases() -> None:

@@ -11,9 +11,8 @@ from hydra import compose
 from omegaconf import DictConfig
 
 from orchestrator.cli.app import main, without_dashes
-from orchestrator.config import habits
+from orchestrator.config import synonyms
 from orchestrator.config.compose import initialised, parsed_axes
-from orchestrator.config.habits import Habits, Typed, copyable, given_in
 from orchestrator.config.hydra_private import apply_override, error_line
 from orchestrator.config.key_checks import axis_value_errors, structure_errors, unread_keys, value_errors
 from orchestrator.config.overrides import key_of, rewritten
@@ -26,10 +25,11 @@ from orchestrator.config.suggestions import (
     instead_of_word,
     no_choice,
 )
+from orchestrator.config.synonyms import Synonyms, Typed, copyable, given_in
 from orchestrator.config.yaml_private import resolved
 from orchestrator.store import files
 
-TABLES = files.load(Path(habits.__file__).with_suffix(".yaml").read_text())
+TABLES = files.load(Path(synonyms.__file__).with_suffix(".yaml").read_text())
 
 
 def words_of(entry: str | dict[str, str]) -> list[str]:
@@ -298,13 +298,13 @@ def test_values_of_the_table_compose() -> None:
 def test_what_an_action_offers_composes(action: str) -> None:
     offered = re.split(
         r"; | for | with | of | \(or|, and",
-        Habits(actions={"x": action}).action("x", Typed("x", "1")).partition("write ")[2],
+        Synonyms(actions={"x": action}).action("x", Typed("x", "1")).partition("write ")[2],
     )[0].replace("METRIC", "x")
     assert refusals(["sweep=batch_scaling"], *(word for word in shlex.split(offered) if "=" in word)) == []
 
 
 def test_no_word_has_both_an_override_and_an_action() -> None:
-    tables = Habits.read()
+    tables = Synonyms.read()
     words = [{word for word in table if not word.startswith("~")} for table in (tables.replacements, tables.actions)]
     assert words[0].isdisjoint(words[1])
 

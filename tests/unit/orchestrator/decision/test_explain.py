@@ -7,10 +7,10 @@ import pytest
 
 from orchestrator.config.request import Terms
 from orchestrator.config.settings import ReportSection
-from orchestrator.decision.claims import Claim
+from orchestrator.decision.claim_expressions import Claim
+from orchestrator.decision.claim_verdicts import verdicts
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import CLEAR, NOT_WORTH, UNDECIDED, Recommendation
-from orchestrator.decision.verdicts import verdicts
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, codes, decided, left_out, measured, swayed, target, values

@@ -5,7 +5,7 @@ from dataclasses import replace
 from orchestrator.plan.plan import Plan
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.record import TrialOutcome, TrialRecord
-from sweeps.rerun import Rerun
+from sweeps.rerun_selection import Rerun
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from tests.unit.sweeps.setups import setup

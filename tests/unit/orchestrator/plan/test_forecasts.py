@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backends.choose import known_nodes
+from orchestrator.backends.backend_choice import known_nodes
 from orchestrator.config.compose import initialised
 from orchestrator.config.request import Request
 from orchestrator.plan import forecasts
 from orchestrator.plan.estimates import SHAPES
 from orchestrator.plan.forecast_printout import forecast_rows, forecast_text
 from orchestrator.plan.forecasts import Forecasts, can_rehearse, rehearsal_of, rehearse_missing, store, stored
-from orchestrator.plan.measured import Measured
+from orchestrator.plan.journal_forecasts import Measured
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.rehearsals import Rehearsals
 from orchestrator.schedule.cluster import Node

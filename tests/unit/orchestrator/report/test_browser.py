@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.curves import curves_frame
+from orchestrator.analysis.curve_frame import curves_frame
 from orchestrator.report.page import write_report
 from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.browser import BROWSER_MARKS, ask, chromium, wait_for

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.curves import curves_frame
+from orchestrator.analysis.curve_frame import curves_frame
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import TIED, MoreSeeds

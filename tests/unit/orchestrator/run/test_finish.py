@@ -19,9 +19,9 @@ from orchestrator.run import finish
 from orchestrator.run.finish import have_not_run, tables_written, trial_problems, write_slow_files, write_tables
 from orchestrator.store.history import History
 from orchestrator.store.record import Kind, Record, TrialRecord
+from orchestrator.store.record_checks import checked_record
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.store.soundness import checked_record
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.tables.sweep_end import SweepEnd

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.plan import prospects
+from orchestrator.plan import phases
 from orchestrator.plan.forecasts import Forecasts
+from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import Plan
-from orchestrator.plan.prospects import Prospects
 from orchestrator.run import rounds
 from orchestrator.run.rounds import Rounds, SharedTimings
 from orchestrator.schedule.cluster import Footprint, Node, Placement
@@ -18,7 +18,7 @@ from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import TrialOutcome
 from sweeps.branch import BRANCH_TOKENS, base_of, point_of
 from sweeps.rank_exit import Cause
-from sweeps.rerun import Rerun
+from sweeps.rerun_selection import Rerun
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from tests.unit.orchestrator.plan.planned import ended
@@ -84,8 +84,8 @@ def made(
 ):
     """Rounds whose phases ask for these trials, one round after the other, with these disturbed timings."""
     rounds_of = iter(asked)
-    monkeypatch.setattr(prospects, "probes", lambda trials, probed: [PROBE])
-    monkeypatch.setattr(prospects, "next_trials", lambda waiting, prospects: next(rounds_of, []))
+    monkeypatch.setattr(phases, "probes", lambda trials, probed: [PROBE])
+    monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
     monkeypatch.setattr(rounds, "to_repeat", lambda *_: list(disturbed))
     asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop=early_stop)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.curves import curves_frame
+from orchestrator.analysis.curve_frame import curves_frame
 from orchestrator.analysis.trials import cotenants
 from orchestrator.library import load_results
 from orchestrator.plan.rehearsals import Rehearsal, Rehearsals, kind_of

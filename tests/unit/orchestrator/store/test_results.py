@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.store.journal import Journal, encode
 from orchestrator.store.record import Kind
+from orchestrator.store.record_checks import checked_record
 from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.store.soundness import checked_record
 from sweeps.probe import probe_id
 from tests.unit.orchestrator.report import demo
 

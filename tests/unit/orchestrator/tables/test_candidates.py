@@ -20,9 +20,9 @@ from orchestrator.decision.recommendation import (
     remark,
 )
 from orchestrator.store.record import TrialRecord
-from orchestrator.tables.answers import answers, by_batch
 from orchestrator.tables.candidates import BEST_SO_FAR, MAY_BECOME, SAFER, USE, USE_NOW, Candidates, calls
 from orchestrator.tables.recommendation import in_sentences
+from orchestrator.tables.scaling_answers import answers, by_batch
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, decided, measured, swayed
 from tests.unit.orchestrator.records import record_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.estimates import Estimate, Forecast
-from orchestrator.store.soundness import checked_record
+from orchestrator.store.record_checks import checked_record
 from orchestrator.tables.predictions import against_measured, forecast_error_table
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS, ended

@@ -18,16 +18,16 @@ from orchestrator.analysis.trials import axis_columns
 from orchestrator.config.request import Metric, Terms
 from orchestrator.config.schema import SCHEMA
 from orchestrator.config.settings import ReportSection
-from orchestrator.decision.claims import Claim
+from orchestrator.decision.claim_expressions import Claim
+from orchestrator.decision.claim_verdicts import verdicts
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import NO_OBJECTIVE, Figure, Recommendation, not_made, remark
-from orchestrator.decision.verdicts import verdicts
 from orchestrator.store import files
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.candidates import MAY_BECOME, USE
 from orchestrator.tables.recommendation import in_sentences, recommendation_json, recommendation_markdown
+from orchestrator.tables.recommendation_sentences import sentence
 from orchestrator.tables.scaling import scaling
-from orchestrator.tables.sentences import sentence
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, SHORT, decided, measured, swayed, target
 from tests.unit.orchestrator.frames import collect

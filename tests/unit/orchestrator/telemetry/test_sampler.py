@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
+from orchestrator.telemetry.columns import Device, timed
 from orchestrator.telemetry.cpu import Usage, cpu_tap
-from orchestrator.telemetry.figures import Device, timed
 from orchestrator.telemetry.foreign_load import Census, Process, TimedForeignLoad
 from orchestrator.telemetry.gpu import Neighbours
 from orchestrator.telemetry.sampler import Sampler, Sampling, Watched

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainables.command.metrics import CommandMetrics
-from trainables.command.output import OutputReader
+from trainables.command.output_parser import OutputParser
 from trainables.command.settings import CommandSettings
 
 
@@ -15,9 +15,9 @@ def reading(
     epochs: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     **known: Any,
-) -> tuple[OutputReader, CommandMetrics]:
+) -> tuple[OutputParser, CommandMetrics]:
     """A reader of output of a trial with this global batch and budget, and its metrics; `known` are fields of them."""
-    reader = OutputReader(settings, epochs, clock)
+    reader = OutputParser(settings, epochs, clock)
     metrics = CommandMetrics(
         output=reader.output, settings=settings, global_batch_size=batch, budget_epochs=epochs, **known
     )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainables.command.adapter import HOOK
+from trainables.command.hook_files import HOOK
 
 MODULES = sorted(file.stem for file in HOOK.glob("*.py"))
 

@@ -9,7 +9,7 @@ from sweeps.metric import Target
 from tests.unit.trainables.command.outputs import reading
 from trainables.command.check import errors
 from trainables.command.hook.sweep_files import ENDED_S
-from trainables.command.output import OutputReader
+from trainables.command.output_parser import OutputParser
 from trainables.command.settings import CommandSettings
 from trainables.command.training import ended_early
 from trainables.context import DivergedError
@@ -183,7 +183,7 @@ def test_the_last_value_of_a_metric_may_be_no_number(name):
 @pytest.mark.parametrize("line", ["epoch {epoch} loss {loss}", "epoch {epoch} - loss: {loss} - acc: 0.1"])
 def test_a_word_instead_of_the_last_losses_is_noticed(line, word):
     settings = CommandSettings(argv="x", metrics={"loss": "loss:? ([0-9.]+)", "val_accuracy": "acc: ([0-9.]+)"})
-    reader = OutputReader(settings)
+    reader = OutputParser(settings)
     rows = []
     for epoch in range(1, 7):
         rows += reader.line(line.format(epoch=epoch, loss=1 / epoch if epoch < 4 else word))

@@ -12,7 +12,7 @@ import pytest
 
 from sweeps.layout import Layout
 from sweeps.trial import Batch
-from tests.unit.trainables.command.test_adapter import counts
+from tests.unit.trainables.command.test_hook_files import counts
 from trainables.command.failure import CommandError
 from trainables.command.hook.sweep_files import STOP_FILE
 from trainables.command.invocation import launcher_variables

@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from trainables.command import output_lines, process, process_tree
+from trainables.command import file_tail, process, process_tree
 from trainables.command.failure import FailureCause
-from trainables.command.output import OutputReader
+from trainables.command.output_parser import OutputParser
 from trainables.command.process import Command, CommandExit, CommandListener
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import CommandSettings
@@ -51,7 +51,7 @@ SLOW_ENDLESS = {
 def test_no_output_escapes_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     code = (ENDLESS | SLOW_ENDLESS)[how]
     for name, number in {"LOG_MOST": 2**20, "LOG_KEPT": 2**16, "BACKLOG": 2**18}.items():
-        monkeypatch.setattr(output_lines, name, number)
+        monkeypatch.setattr(file_tail, name, number)
     monkeypatch.setattr(process_tree, "KILL_S", 1.0)
 
     def slow(stream: str, line: str) -> None:
@@ -139,7 +139,7 @@ def test_a_line_of_a_megabyte_takes_no_second(unit: str) -> None:
     settings = CommandSettings(
         argv="x", metrics=patterns, epoch_pattern=r"(\d+)/\d+:", step_pattern=r"(\w+) iter (\d+):"
     )
-    reader = OutputReader(settings)
+    reader = OutputParser(settings)
     failure = FailureCause([r"(\w+) foo"], [r"(\d+)nan"])
     line = "{" + unit * (10**6 // len(unit)) + "}"
     started_s = time.process_time()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.trainables.command.outputs import reading
-from trainables.command.output_lines import OutputLines
+from trainables.command.file_tail import FileTail
 from trainables.command.progress_bars import BarState, ProgressBars
 from trainables.command.settings import CommandSettings
 
@@ -21,7 +21,7 @@ def replayed(name: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], 
     now = [0.0]
     columns = {"step_s": "tqdm", "truth": {"json": "truth_step_s"}}
     reader, metrics = reading(CommandSettings(argv="x", metrics=columns, **settings), 64, clock=lambda: now[0])
-    output = OutputLines(folder / "stdout.log")
+    output = FileTail(folder / "stdout.log")
     for now[0], text in json.loads((RECORDED / f"{name}.json").read_text()):
         with output.path.open("a", newline="") as file:
             file.write(text)

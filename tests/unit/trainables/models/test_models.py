@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from trainables.component_registry import MODELS, OF_TOKENS
 from trainables.models import build, mismatch
 from trainables.models.batch_norm import GhostBatchNorm2d, convert_batch_norm
-from trainables.registry import MODELS, OF_TOKENS
 
 DIGITS, CIFAR = (1, 8, 8), (3, 32, 32)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from trainables.component_registry import OPTIMIZERS
 from trainables.optimizers.optimizers import build
-from trainables.registry import OPTIMIZERS
 
 
 class Pair(nn.Module):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sweeps.lr_rule import LearningRate
-from trainables.clock import Clock
 from trainables.context import Context, DivergedError
 from trainables.gradient_noise import Pace
 from trainables.optimizers.schedules import Growth
@@ -21,6 +20,7 @@ from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Stopwatch
 from trainables.supervised.loop import LOOK_EVERY_STEPS, Epoch, Loop, Progress, TrainingLength, TrainingPlan
 from trainables.supervised.replica import Replica
+from trainables.timed_window import Clock
 
 BATCH, STEPS = 8, 5
 """Samples of a step, and steps of an epoch."""

@@ -10,13 +10,13 @@ from torch import nn
 from tests.unit.trainables.inputs.feeds import IMAGES, LABELS, form
 from tests.unit.trainables.ranks import Processes, rendezvous
 from trainables import process_group
-from trainables.clock import Clock
 from trainables.context import Context
 from trainables.inputs.inputs import Part
 from trainables.step.objective import Objective
 from trainables.step.precision import PRECISIONS
 from trainables.supervised import replica
 from trainables.supervised.replica import RankLocalPasses, ShapeMismatchError, as_shape_mismatch
+from trainables.timed_window import Clock
 
 WORKLOAD: Any = SimpleNamespace(
     split=SimpleNamespace(train=Part(images=IMAGES, targets=LABELS)), form=form(), precision=PRECISIONS["fp64"]

@@ -12,7 +12,6 @@ import torch
 from sweeps.trial import RankRequest
 from tests.unit.trainables.ranks import CONFIG, Processes, fields_of, rendezvous, request, run
 from trainables import rank
-from trainables.clock import Clock, Lap, Window
 from trainables.inputs.inputs import ResidentInputs
 from trainables.process_group import RankGroup
 from trainables.step import strategies, training_step
@@ -21,6 +20,7 @@ from trainables.supervised import loop, timing
 from trainables.supervised.loop import Epoch, Progress
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.timing import StepSplit, Timing, epoch_split, mean_parts
+from trainables.timed_window import Clock, Lap, Window
 
 ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config.notations import READERS
+from orchestrator.config.value_notations import READERS
 from sweeps.axes import is_number, is_whole
 from sweeps.errors import UnknownChoice
 

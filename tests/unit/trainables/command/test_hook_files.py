@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainables.command.adapter import FOLDER, Adapter
 from trainables.command.hook.sweep_counts import Counts, Tally
+from trainables.command.hook_files import FOLDER, Adapter
 
 
 def counts(rank: int, world: int = 2, *, steps: int = 100, seconds: float | None = None, **other: Any) -> Counts:

@@ -22,7 +22,7 @@ from orchestrator.decision.recommendation import (
     StepSpeed,
 )
 from orchestrator.tables.candidates import USE_NOW, calls, quotient, without_rate
-from orchestrator.tables.sentences import filled, probability
+from orchestrator.tables.recommendation_sentences import filled, probability
 from orchestrator.text import numbers
 from orchestrator.text.rows import gpu_word, gpus_in_words
 from sweeps.status import Status

@@ -1,4 +1,4 @@
-"""The tables of `habits.yaml`: words that people write from habit, as for other programs, and what to write instead."""
+"""The tables of `synonyms.yaml`: words that people write from habit, and what to write instead."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.config.kinds import FLAG, FLAG_WORDS, KeyKind, Number, OneOf
-from orchestrator.config.notations import gb_in, seconds_in, values_in
 from orchestrator.config.schema import SCHEMA, may_be_axis
+from orchestrator.config.value_notations import gb_in, seconds_in, values_in
+from orchestrator.config.value_types import FLAG, FLAG_WORDS, KeyKind, Number, OneOf
 from orchestrator.store import files
 
 BLANK = re.compile(r"…|=[A-Z]{3,}\b|= one of|: METRIC")
@@ -141,8 +141,8 @@ UNKNOWN = Surroundings()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Habits:
-    """The tables of `habits.yaml` by the words that people write; `~batch` stands for all words with this stem."""
+class Synonyms:
+    """The tables of `synonyms.yaml` by the words that people write; `~batch` stands for all words with this stem."""
 
     replacements: dict[str, list[Replacement]] = field(default_factory=dict)
     actions: dict[str, str] = field(default_factory=dict)  # what to do where no override does it
@@ -151,23 +151,23 @@ class Habits:
 
     @staticmethod
     @functools.cache
-    def read() -> Habits:
+    def read() -> Synonyms:
         """Read the file, which only an error needs."""
         content = files.load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-        habits = Habits()
+        tables = Synonyms()
         for text, entry in content["keys"].items():
-            for word in habits._words_of(text, entry):
-                replacements = habits.replacements.setdefault(word, [])
+            for word in tables._words_of(text, entry):
+                replacements = tables.replacements.setdefault(word, [])
                 if Replacement(text) not in replacements:  # else another word has the same stem
                     replacements.append(Replacement(text))
         for key, values in content["values"].items():
             for value, entry in values.items():
-                for word in habits._words_of(f"{key}={value}", entry):
-                    habits.synonyms.setdefault(key, {}).setdefault(word, value)
+                for word in tables._words_of(f"{key}={value}", entry):
+                    tables.synonyms.setdefault(key, {}).setdefault(word, value)
         for action in content["actions"]:
             for word in _with_stems(action["words"]):
-                habits.actions.setdefault(word, action["do"])
-        return habits
+                tables.actions.setdefault(word, action["do"])
+        return tables
 
     def _words_of(self, text: str, entry: str | Mapping[str, str]) -> Iterable[str]:
         """Return the words of an entry, and keep its remark."""
@@ -200,7 +200,7 @@ def _with_stems(words: str) -> Iterable[str]:
 
 def synonym_of(key: str, value: str) -> str:
     """Return the value of a key that another word stands for; empty if none is known."""
-    values = Habits.read().synonyms.get(key, {})
+    values = Synonyms.read().synonyms.get(key, {})
     return next((values[reading] for reading in Typed(key, value).readings if reading in values), "")
 
 
@@ -220,7 +220,7 @@ class Replacement:
     @property
     def remark(self) -> str:
         """The override that it needs beside it, and the remark on it in brackets; empty if there is none."""
-        entry = Habits.read().remarks.get(self.text, {})
+        entry = Synonyms.read().remarks.get(self.text, {})
         beside = f" {_filled(entry['with'])}" if "with" in entry else ""
         return beside + (f" ({entry['remark']})" if "remark" in entry else "")
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from orchestrator.tables.sentences import below, probability
+from orchestrator.tables.recommendation_sentences import below, probability
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.cli import app, recorded
+from orchestrator.cli import app
 from orchestrator.cli.app import main
-from orchestrator.cli.recorded import recorded_arguments, what_if
+from orchestrator.cli.recorded_arguments import _arguments_in, continued, recorded_arguments, what_if
 from orchestrator.config import compose
 from orchestrator.store import results
 from orchestrator.store.history import History
@@ -102,7 +102,7 @@ def test_words_of_the_users_command_are_not_ours(words: str, tmp_path: Path, mon
 def test_only_a_folder_to_resume_is_looked_up(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_results(tmp_path / "results" / "kept")
     monkeypatch.chdir(tmp_path)
-    assert list(recorded.continued(words.split())) == []
+    assert list(continued(words.split())) == []
 
 
 def test_a_renamed_folder_has_its_new_name_in_the_tables(
@@ -244,4 +244,4 @@ def test_hostile_arguments_do_not_prevent_a_report(report: Callable[..., tuple[i
 )
 def test_too_many_recorded_arguments_are_none(arguments: object, kept: int) -> None:
     history = cast(History, SimpleNamespace(driver={"arguments": arguments}))
-    assert len(recorded._arguments_in(history)) == kept
+    assert len(_arguments_in(history)) == kept

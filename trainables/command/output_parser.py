@@ -1,6 +1,6 @@
 """Reads the lines of a command's output as rows of a learning curve, and keeps the values of its columns.
 
-Only the columns that the config declares are read (`reading.py`), because anything may look like a number.
+Only the columns that the config declares are read (`metric_patterns.py`), because anything may look like a number.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainables.command.file_tail import SEARCHED
 from trainables.command.hook.sweep_files import ENDED_S
-from trainables.command.numbers import UnclearNumberError, as_number
-from trainables.command.output_lines import SEARCHED
+from trainables.command.metric_patterns import LikelyMetric, Reading
+from trainables.command.printed_mappings import Row, mapping_in
+from trainables.command.printed_numbers import UnclearNumberError, as_number
 from trainables.command.progress_bars import ANSI, BarState, ProgressBars, Redraws
-from trainables.command.reading import LikelyMetric, Reading
-from trainables.command.rows import Row, mapping_in
 from trainables.command.settings import CommandSettings
 from trainables.command.step_times import EpochClock, StepTimes
 from trainables.context import DivergedError
@@ -69,7 +69,7 @@ class Output:
         return not self.last and not self.reports
 
 
-class OutputReader:
+class OutputParser:
     """Reads lines of output as rows, and keeps the values of the columns that the config declares, line by line.
 
     Rows come from JSON lines with an `epoch`. Without those, a line that names another epoch starts the next row. If no

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables.command.counted import CountedTraining
+from trainables.command.file_tail import FileTail
 from trainables.command.hook.sweep_counts import Counts
 from trainables.command.hook.sweep_files import STOP_FILE
-from trainables.command.output_lines import OutputLines
+from trainables.command.hook_counts import CountedTraining
 
 HOOK = Path(__file__).parent / "hook"  # the folder that the command gets at the front of its PYTHONPATH
 FOLDER = "hook"  # the folder of the files, within the trial's
@@ -35,7 +35,7 @@ class Adapter:
             shutil.rmtree(self.folder)  # of an earlier attempt
         if is_on:
             self.folder.mkdir(mode=0o700)
-        self._rows: dict[str, OutputLines] = {}  # the rows of each process
+        self._rows: dict[str, FileTail] = {}  # the rows of each process
         self._texts: dict[str, str] = {}  # the last counts of each process, as they were read
         self._first: dict[str, Counts] = {}
         self._last: dict[str, Counts] = {}
@@ -71,7 +71,7 @@ class Adapter:
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows written since the last call."""
         for path in self.folder.glob("*.jsonl"):
-            lines = self._rows.setdefault(path.name, OutputLines(path))
+            lines = self._rows.setdefault(path.name, FileTail(path))
             yield from map(json.loads, lines.new())
 
     @property

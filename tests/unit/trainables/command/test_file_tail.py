@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from trainables.command import output_lines
-from trainables.command.output_lines import OutputLines
+from trainables.command import file_tail
+from trainables.command.file_tail import FileTail
 
 
 def test_only_complete_lines_are_read(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    output = OutputLines(path)
+    output = FileTail(path)
     assert list(output.new()) == []
     path.write_bytes(b"first\nsec")
     assert list(output.new()) == ["first"]
@@ -23,33 +23,33 @@ def test_only_complete_lines_are_read(tmp_path: Path) -> None:
 
 def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"a\xffb\n")
-    assert list(OutputLines(tmp_path / "out").new()) == ["a\ufffdb"]
+    assert list(FileTail(tmp_path / "out").new()) == ["a\ufffdb"]
 
 
 def test_an_endless_line_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_lines, "LONGEST", 8)
-    monkeypatch.setattr(output_lines, "CHUNK", 4)
+    monkeypatch.setattr(file_tail, "LONGEST", 8)
+    monkeypatch.setattr(file_tail, "CHUNK", 4)
     (tmp_path / "out").write_bytes(b"x" * 20)
-    output = OutputLines(tmp_path / "out")
+    output = FileTail(tmp_path / "out")
     assert list(output.new()) == ["x" * 12] and list(output.new(ended=True)) == ["x" * 8]
 
 
 def test_a_backlog_is_skipped_from_line_to_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in {"CHUNK": 8, "BACKLOG": 40, "BACKLOG_KEPT": 14}.items():
-        monkeypatch.setattr(output_lines, name, number)
+        monkeypatch.setattr(file_tail, name, number)
     (tmp_path / "out").write_text("".join(f"line {number}\n" for number in range(100, 200)))
-    output = OutputLines(tmp_path / "out")
-    monkeypatch.setattr(output_lines, "READ_S", -1.0)  # the first look returns nothing, and finds too long a backlog
+    output = FileTail(tmp_path / "out")
+    monkeypatch.setattr(file_tail, "READ_S", -1.0)  # the first look returns nothing, and finds too long a backlog
     assert list(output.new()) == [] and len(list(output.remarks("stdout"))) == 1
     assert list(output.new(ended=True)) == ["line 199"]
 
 
 def test_a_long_log_keeps_its_head_and_its_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in {"LOG_MOST": 60, "LOG_KEPT": 10}.items():
-        monkeypatch.setattr(output_lines, name, number)
+        monkeypatch.setattr(file_tail, name, number)
     path = tmp_path / "out"
     path.write_text("first one\n" + "x" * 50 + "\n" + "the last\n")
-    output = OutputLines(path)
+    output = FileTail(path)
     assert list(output.new()) == ["first one", "x" * 50, "the last"]
     output.shorten()
     assert path.read_text().startswith("first one\n") and path.read_text().endswith("]\n\nthe last\n")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainables.command.numbers import UnclearNumberError, as_number
-from trainables.command.reading import Reading, with_any_number
+from trainables.command.metric_patterns import Reading, with_any_number
+from trainables.command.printed_numbers import UnclearNumberError, as_number
 
 
 def read(pattern: str, line: str, column: str) -> float | None:

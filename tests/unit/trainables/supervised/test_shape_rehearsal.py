@@ -12,7 +12,7 @@ from sweeps.trial import ALONE
 from tests.unit.trainables.ranks import request, run
 from tests.unit.trainables.supervised.test_rehearsal import FIGURES
 from trainables import process_group
-from trainables.supervised.shapes import SHARES, WORKSPACES, Meter, autocast_of_gpus, share_of
+from trainables.supervised.shape_rehearsal import SHARES, WORKSPACES, Meter, autocast_of_gpus, share_of
 from trainables.torch_private import fake_tensors
 
 MIB = 2**20
@@ -29,7 +29,9 @@ def leave() -> Iterator[None]:
 
 def rehearsed(device: str = "NVIDIA H100 80GB HBM3", **asked: Any) -> dict[str, Any]:
     config = asked.pop("config", {}) | {SHAPES_OF: device}
-    whole = request("trainables.supervised.shapes:rehearse", config=config, rendezvous=ALONE, gang_id=ALONE, **asked)
+    whole = request(
+        "trainables.supervised.shape_rehearsal:rehearse", config=config, rendezvous=ALONE, gang_id=ALONE, **asked
+    )
     return run(whole)
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from sweeps.metric import usual_name
-from trainables.command.numbers import as_number
+from trainables.command.printed_numbers import as_number
 
 POSITION = ("epoch", "epochs", "step", "steps", "samples")
 """Keys with the position in the training; a JSON line with `epoch` is a row of the learning curve."""

@@ -27,7 +27,7 @@ from orchestrator.analysis.validity import (
     timed_by_one_process,
     with_valid_timings,
 )
-from orchestrator.decision.claims import Claim, Claimed, ExpressionError
+from orchestrator.decision.claim_expressions import Claim, Claimed, ExpressionError
 from orchestrator.statistics.intervals import Array, at_least, least_error, mean_interval
 from orchestrator.statistics.seeds_needed import seeds_to_exclude_0
 from orchestrator.text.rows import status

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeps.axes import is_number
-from trainables.command.numbers import as_number, number_at
-from trainables.command.rows import Row
+from trainables.command.printed_mappings import Row
+from trainables.command.printed_numbers import as_number, number_at
 
 TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "last": lambda values: values[-1],

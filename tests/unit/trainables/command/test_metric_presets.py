@@ -1,4 +1,4 @@
-"""Lines in the formats of well-known programs, whose sources `presets.py` names, with made-up numbers."""
+"""Lines in the formats of well-known programs, whose sources `metric_presets.py` names, with made-up numbers."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.trainables.command.outputs import reading
 from trainables.command.check import errors
-from trainables.command.presets import PRESETS
+from trainables.command.metric_presets import PRESETS
 from trainables.command.settings import CommandSettings
 
 LINES = json.loads((Path(__file__).parent / "recorded/presets.json").read_text())

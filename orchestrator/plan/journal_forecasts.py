@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.plan.estimates import BESIDE, Estimate, Forecast, Network, of_step, training_s
 from orchestrator.plan.rehearsals import TIME
-from orchestrator.store.alike import but_for_batch, but_for_gpus
+from orchestrator.store.grouping_keys import but_for_batch, but_for_gpus
 from orchestrator.store.record import TrialRecord, metric_value, samples_to_target
 from orchestrator.telemetry.timing_gate import judgements_of
 from sweeps.status import Status

@@ -4,7 +4,8 @@ from typing import cast
 import pytest
 import torch
 
-from trainables.clock import (
+from trainables.process_group import RankGroup
+from trainables.timed_window import (
     Clock,
     Lap,
     Warmup,
@@ -16,7 +17,6 @@ from trainables.clock import (
     warm_up,
     window_of_laps,
 )
-from trainables.process_group import RankGroup
 
 ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
 

@@ -26,7 +26,7 @@ LOG_MOST, LOG_KEPT = 2**24, 2**21
 _LINE_ENDS = re.compile(r"\r\n|\n|\r")  # progress bars rewrite a line with \r
 
 
-class OutputLines:
+class FileTail:
     """The lines that a process writes to a file, read without waiting; bytes that are not UTF-8 are replaced."""
 
     def __init__(self, path: Path) -> None:

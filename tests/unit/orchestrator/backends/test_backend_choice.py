@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from orchestrator.backends.choose import check_reachable, first_nodes, make_backend, nodes_ready
+from orchestrator.backends.backend_choice import check_reachable, first_nodes, make_backend, nodes_ready
 from orchestrator.schedule.cluster import Node, can_run
 from orchestrator.schedule.queue import EMPTY_CLUSTER_S, patience_s
 from sweeps.errors import ConfigError

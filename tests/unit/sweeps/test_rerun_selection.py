@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from sweeps.rerun import Rerun, form_errors, rerun_errors
+from sweeps.rerun_selection import Rerun, form_errors, rerun_errors
 from sweeps.sweep import Sweep, trials
 from tests.unit.sweeps.setups import setup
 

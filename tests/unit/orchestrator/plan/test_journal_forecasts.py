@@ -10,7 +10,7 @@ import pytest
 from orchestrator.plan.estimates import Network
 from orchestrator.plan.forecast_printout import forecast_rows, forecast_text
 from orchestrator.plan.forecasts import Forecasts, rehearse_missing
-from orchestrator.plan.measured import FEWER_GPUS, Measured
+from orchestrator.plan.journal_forecasts import FEWER_GPUS, Measured
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.rehearsals import Rehearsals, kind_of
 from orchestrator.schedule.cluster import Node

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from orchestrator.config.commands import command
 from orchestrator.config.compose import Composition, initialised
-from orchestrator.config.habits import synonym_of
 from orchestrator.config.hydra_private import flags_parser
 from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, with_search_path
 from orchestrator.config.request import READING
 from orchestrator.config.schema import value_at
 from orchestrator.config.search_path import PRIMARY, with_primary
+from orchestrator.config.synonyms import synonym_of
 from orchestrator.config.trust import is_data
 from orchestrator.store.history import History
 from orchestrator.store.results import Results, read_results

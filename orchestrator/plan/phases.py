@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.config.request import Request
 from orchestrator.decision.choice import Midway
 from orchestrator.statistics import margins
-from orchestrator.store.alike import same_speed
+from orchestrator.store.grouping_keys import same_speed
 from orchestrator.store.record import PHASES, TrialOutcome, TrialRecord
 from sweeps.axes import is_number
 from sweeps.identity import equivalent_cells

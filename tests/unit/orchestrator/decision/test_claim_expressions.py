@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.decision.claims import Claim, Claimed, ExpressionError
-from orchestrator.decision.verdicts import Sides, Verdict, judge, verdicts
+from orchestrator.decision.claim_expressions import Claim, Claimed, ExpressionError
+from orchestrator.decision.claim_verdicts import Sides, Verdict, judge, verdicts
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.predictions import claims_document
 from sweeps.status import Status

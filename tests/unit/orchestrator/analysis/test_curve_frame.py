@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.curves import _columns_of, curves_frame, one_row_an_epoch
+from orchestrator.analysis.curve_frame import _columns_of, curves_frame, one_row_an_epoch
 from orchestrator.store.results_folder import ResultsFolder
 
 

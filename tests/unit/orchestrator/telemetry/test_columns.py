@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.store.record import TrialOutcome
 from orchestrator.store.results_folder import TELEMETRY
-from orchestrator.telemetry.figures import COLUMNS, figures, with_telemetry
+from orchestrator.telemetry.columns import COLUMNS, figures, with_telemetry
 from orchestrator.telemetry.sources import Readings
 from sweeps.status import Status
 from tests.contract.trials import trial

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.plan.prospects import Prospects, next_trials, probes, skipped
-from orchestrator.store.alike import same_speed
+from orchestrator.plan.phases import Prospects, next_trials, probes, skipped
+from orchestrator.store.grouping_keys import same_speed
 from orchestrator.store.record import TrialRecord
 from sweeps.metric import Target
 from sweeps.status import Status
