@@ -20,8 +20,9 @@ import numpy as np
 
 from benchmarks.digits import KEPT, accuracies_of_thirty_seeds
 from benchmarks.figures import machine, tell
-from orchestrator.decision.choice import TIE, Choice, choose
+from orchestrator.decision.choice import Choice, choose
 from orchestrator.decision.contest import Contest
+from orchestrator.decision.thresholds import TIE
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.overrides import overrides_of
 from orchestrator.config.request import RUNNING, VAL_ACCURACY, Metric
-from orchestrator.store import trial_files
+from orchestrator.store import curve_file
 from orchestrator.store.files import read_regular
 from orchestrator.store.results import cell_to_use, read_results
 from orchestrator.store.results_folder import JOURNAL, METRICS, TRACE, ResultsFolder, results_below
@@ -212,7 +212,7 @@ class SweepResults:
         axes = {trial_id: row.axes for trial_id, row in history.all_ends.items()}
         with_curve = sorted(path.parent.name for path in folder.trials.glob(f"*/{METRICS}"))
         trials = [trial_id for trial_id in with_curve if not history.of(trial_id).measures]
-        rows = ((trial_id, row) for trial_id in trials for row in trial_files.read(folder.metrics(trial_id))[0])
+        rows = ((trial_id, row) for trial_id in trials for row in curve_file.read(folder.metrics(trial_id))[0])
         return pd.DataFrame([{"trial_id": trial_id, **axes.get(trial_id, {}), **row} for trial_id, row in rows])
 
     def markdown(self, name: str) -> Markdown:
@@ -262,7 +262,7 @@ class SweepResults:
     def _table(self, name: str) -> pd.DataFrame:
         import pandas as pd
 
-        from orchestrator.text.rows import cell_label, varying
+        from orchestrator.text.cell_labels import cell_label, varying
 
         cells, frame = (pd.read_parquet(self._existing(f"{table}.parquet")) for table in ("summary", name))
         differing = varying(cells)

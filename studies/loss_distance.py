@@ -13,7 +13,8 @@ import pandas as pd
 
 from orchestrator.statistics.intervals import Interval, mean_interval
 from orchestrator.text import numbers
-from orchestrator.text.rows import TextTable, cell_label, varying
+from orchestrator.text.cell_labels import cell_label, varying
+from orchestrator.text.text_tables import TextTable
 from studies.curve_distance import Curve, distance, distances
 from sweeps.layout import is_independent
 from sweeps.status import Status

@@ -24,7 +24,8 @@ from orchestrator.store.journal import replay
 from orchestrator.store.record import Kind
 from orchestrator.store.results_folder import JOURNAL
 from orchestrator.text import numbers
-from orchestrator.text.rows import Row, axis, head, markdown, status, varying
+from orchestrator.text.cell_labels import Row, axis, head, status, varying
+from orchestrator.text.text_tables import markdown
 from sweeps.status import Status
 
 TABLES = Path(__file__).parent / "published"

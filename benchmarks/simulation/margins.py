@@ -6,8 +6,8 @@ import numpy as np
 
 from benchmarks.simulation.worlds import CLEAN, OTHER_LAWS, Noise, of_law, of_other_law
 from benchmarks.simulation.yardstick import DRAWS, MARGIN, measured
-from orchestrator.decision.choice import TIE, choose
-from orchestrator.decision.recommendation import SURE
+from orchestrator.decision.choice import choose
+from orchestrator.decision.thresholds import SURE, TIE
 
 TOLD = 0.04
 """By how much the told share of misses may differ from the true one."""

@@ -19,10 +19,10 @@ import numpy as np
 
 from benchmarks.simulation.worlds import CLEAN, World, of_law
 from benchmarks.simulation.yardstick import DRAWS, MARGIN, MOST_SEEDS, contenders_of, measured
-from orchestrator.decision.choice import TIE, Choice, choose
+from orchestrator.decision.choice import Choice, choose
 from orchestrator.decision.contest import Contest, Restarts
 from orchestrator.decision.more_seeds import further_seeds
-from orchestrator.decision.recommendation import SURE
+from orchestrator.decision.thresholds import SURE, TIE
 
 CELLS, SEEDS = 16, 3
 

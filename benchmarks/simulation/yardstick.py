@@ -13,13 +13,14 @@ from scipy.special import stdtrit
 
 from benchmarks.simulation.worlds import CLEAN, COUNTS, Drift, Noise, World, loss
 from orchestrator.config.request import Metric, Terms
-from orchestrator.decision.choice import TIE, Choice, choose
+from orchestrator.decision.choice import Choice, choose
 from orchestrator.decision.claim_expressions import Claim
 from orchestrator.decision.claim_verdicts import INCONCLUSIVE, Sides, judge
 from orchestrator.decision.contest import Contest, pooled_differences, score_differences
 from orchestrator.decision.decide import decide
 from orchestrator.decision.more_seeds import further_seeds
-from orchestrator.decision.recommendation import CLEAR, SURE
+from orchestrator.decision.recommendation import CLEAR
+from orchestrator.decision.thresholds import SURE, TIE
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import makespan_s, simulate
 from orchestrator.statistics.collapses import collapsed

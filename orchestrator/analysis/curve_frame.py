@@ -1,6 +1,6 @@
 """Reads the learning curves of a sweep as one frame with a row per epoch; a million rows take ten seconds.
 
-Trials write their curves while they run (`store.trial_files`); damaged rows are left out and become problems.
+Trials write their curves while they run (`store.curve_file`); damaged rows are left out and become problems.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from orchestrator.store.curve_file import parsed
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import METRICS, ResultsFolder
-from orchestrator.store.trial_files import parsed
 from sweeps.status import Status
 
 WITH_CURVE = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)

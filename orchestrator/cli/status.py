@@ -24,8 +24,8 @@ from orchestrator.store.lock import driver_of
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import cell_to_use, history_in
 from orchestrator.store.results_folder import JOURNAL, ResultsFolder, results_below
+from orchestrator.text.cell_labels import trial_label
 from orchestrator.text.numbers import counted
-from orchestrator.text.rows import trial_label
 from sweeps.errors import ConfigError
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status

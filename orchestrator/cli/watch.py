@@ -27,7 +27,7 @@ from orchestrator.cli.status import recommendation_in, state_of
 from orchestrator.config.request import Request
 from orchestrator.report.plot import SERIES
 from orchestrator.run.interim_results import InterimResults, compared_margin
-from orchestrator.store import files, trial_files
+from orchestrator.store import curve_file, files
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import read_results
@@ -35,7 +35,7 @@ from orchestrator.store.results_folder import JOURNAL, TRACE, ResultsFolder
 from orchestrator.store.secrets import HIDDEN, Secrets, is_secret_name
 from orchestrator.telemetry.gpu import Gpus, gpu_models
 from orchestrator.telemetry.timing_gate import FAULTS, VALID, judgements_of, with_reasons
-from orchestrator.text.rows import trial_label
+from orchestrator.text.cell_labels import trial_label
 from sweeps.axes import is_number
 from sweeps.errors import ConfigError
 
@@ -150,7 +150,7 @@ class WatchedSweep:
         try:
             files.refuse_link(path.parent)
             files.refuse_link(path)
-            return trial_files.parsed(files.read_regular(path, MOST_OF_CURVE))[0]
+            return curve_file.parsed(files.read_regular(path, MOST_OF_CURVE))[0]
         except OSError:  # no row yet, or a link that leads elsewhere
             return []
 

@@ -18,16 +18,17 @@ from orchestrator.analysis.summary import SAMPLES, rows_of
 from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import is_valid, with_valid_timings
 from orchestrator.config.request import Metric, Request, Terms
-from orchestrator.decision.choice import TIE, Choice, choose
+from orchestrator.decision.choice import Choice, choose
 from orchestrator.decision.contest import Contest, Restarts, log_objectives, score_differences
 from orchestrator.decision.eligibility import Eligible, speed_is_known
-from orchestrator.decision.recommendation import SURE, Remark, remark
+from orchestrator.decision.recommendation import Remark, remark
+from orchestrator.decision.thresholds import SURE, TIE
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import OF_STARTED, PHASES, TrialRecord
 from orchestrator.telemetry.timing_gate import Fault
-from orchestrator.text.rows import cell_label, varying
+from orchestrator.text.cell_labels import cell_label, varying
 from sweeps.layout import LAYOUT_AXES, is_independent
 from sweeps.lr_rule import plainness
 from sweeps.status import Status

@@ -26,7 +26,7 @@ from orchestrator.decision.contest import (
     pooled_differences,
     score_differences,
 )
-from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, SURE_OF_SELECTED
+from orchestrator.decision.thresholds import FEWEST_SEEDS, NOTICED, SAFE, SHOWN_BETTER, SURE, SURE_OF_SELECTED, TIE
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array, Moments, least_error, student_quantile
 
@@ -34,23 +34,11 @@ DRAWS = 20_000
 ROUNDING = 1e-9
 """Figures that are equal may come out apart by less."""
 
-TIE = 0.02
-"""Cells whose objectives differ by less than this fraction are equally good."""
-
 LOSS_QUANTILE = 0.95
 """Quantile of the chosen cell's loss against the best one."""
 
 BY_DRAWS = 0.01
 """Smaller differences between probabilities may be due to the draws alone."""
-
-SAFE = 0.95
-"""A cell is safe if it is within the margin with at least this probability."""
-
-SHOWN_BETTER = 0.99
-"""A metric that is better by more than the margin justifies more device-hours if it is shown with this probability."""
-
-SHOWN = 0.05
-"""A cell is shown to lose accuracy if its chance of being within the margin is below this."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from orchestrator.analysis.validity import (
 from orchestrator.decision.claim_expressions import Claim, Claimed, ExpressionError
 from orchestrator.statistics.intervals import Array, at_least, least_error, mean_interval
 from orchestrator.statistics.seeds_needed import seeds_to_exclude_0
-from orchestrator.text.rows import status
+from orchestrator.text.cell_labels import status
 from sweeps.errors import nearest
 from sweeps.status import Status
 

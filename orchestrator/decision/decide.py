@@ -20,7 +20,6 @@ from orchestrator.analysis.trials import parsed_cell
 from orchestrator.config.commands import command, narrowed_to, settle_command
 from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import Contenders
-from orchestrator.decision.choice import SAFE, TIE
 from orchestrator.decision.claim_verdicts import Verdict
 from orchestrator.decision.explain import (
     caveats,
@@ -38,7 +37,6 @@ from orchestrator.decision.more_seeds import further_seeds, unsettled
 from orchestrator.decision.recommendation import (
     CLEAR,
     NO_OBJECTIVE,
-    NOTICED,
     SPEED_ONLY,
     TIED,
     UNDECIDED,
@@ -52,11 +50,12 @@ from orchestrator.decision.recommendation import (
     remark,
 )
 from orchestrator.decision.same_batch import factors_of_speedup
+from orchestrator.decision.thresholds import NOTICED, SAFE, TIE
 from orchestrator.statistics.intervals import Array, Interval
 from orchestrator.telemetry.timing_gate import Fault
+from orchestrator.text.cell_labels import axis as axis_name
+from orchestrator.text.cell_labels import cell_label, gpus_in_words
 from orchestrator.text.numbers import config_value, fact
-from orchestrator.text.rows import axis as axis_name
-from orchestrator.text.rows import cell_label, gpus_in_words
 from sweeps.status import Status
 
 _VALUES = ("gpus", "strategy", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier", "lr")

@@ -20,16 +20,16 @@ from orchestrator.analysis.validity import is_untrained, launch_bound
 from orchestrator.analysis.work import is_short
 from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.candidates import Contenders
-from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.claim_verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.decision.eligibility import speed_is_known, speeds_known
 from orchestrator.decision.gpu_steps import best_with_fewest, gain_over
-from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, remark
+from orchestrator.decision.recommendation import Remark, remark
 from orchestrator.decision.same_batch import factors_of_speedup
+from orchestrator.decision.thresholds import FEWEST_SEEDS, NOTICED, SHOWN, TIE
 from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Moments, jeffreys
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, TOO_SHORT, Fault
-from orchestrator.text.rows import cell_label, named, varying
+from orchestrator.text.cell_labels import cell_label, named, varying
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
 

@@ -14,20 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.decision.candidates import Contenders
-from orchestrator.decision.choice import SAFE, TIE, Choice
-from orchestrator.decision.recommendation import (
-    COSTLY,
-    NOT_WORTH,
-    SURE,
-    UNDECIDED,
-    WORTH,
-    Figure,
-    GpuStep,
-    StepCell,
-)
+from orchestrator.decision.choice import Choice
+from orchestrator.decision.recommendation import COSTLY, NOT_WORTH, UNDECIDED, WORTH, Figure, GpuStep, StepCell
 from orchestrator.decision.same_batch import speeds_by_batch
+from orchestrator.decision.thresholds import SAFE, SURE, TIE
 from orchestrator.statistics.intervals import Array
-from orchestrator.text.rows import gpu_word, gpus_in_words
+from orchestrator.text.cell_labels import gpu_word, gpus_in_words
 
 
 def gpu_steps(contenders: Contenders) -> tuple[GpuStep, ...]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from orchestrator.decision.candidates import Contenders
-from orchestrator.decision.choice import TIE
-from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, Remark, remark
+from orchestrator.decision.recommendation import Remark, remark
+from orchestrator.decision.thresholds import FEWEST_SEEDS, NOTICED, SURE, TIE
 from orchestrator.statistics.seeds_needed import MOST_SEEDS, seeds_to_tell
 
 _SLOWER = 0.5

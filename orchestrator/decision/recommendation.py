@@ -11,22 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.config.request import Terms
+from orchestrator.decision.thresholds import NOTICED
 
 NO_OBJECTIVE = "none"
 """The objective of a sweep whose cells do different work: nothing is recommended."""
-
-SURE = 0.9
-"""Below this probability, a recommendation is provisional and asks for more seeds."""
-
-SURE_OF_SELECTED = 0.95
-"""The same once some cells have more seeds than others: they got them because of their results, round by round."""
-
-FEWEST_SEEDS = 3
-"""With fewer seeds per cell, any recommendation is provisional."""
-
-NOTICED = 0.05
-"""Cells less likely than this to be the best are no ties, are not mentioned, and get no further seeds."""
-
 
 CLEAR, SPEED_ONLY, TIED, UNDECIDED = "clear", "speed only", "tied", "undecided"
 """The verdicts. Clear: P(is best) is SURE and nothing makes it provisional. Speed only: the same, but no
@@ -236,7 +224,7 @@ class Recommendation:
     Until a choice that may lose accuracy is clear, the safe cell runs today."""
     cheapest_cell_id: str | None = None
     """The cell that costs the least of those whose accuracy surely holds, if it costs less than the chosen one by more
-    than `choice.TIE`."""
+    than `thresholds.TIE`."""
     best_value_cell_id: str | None = None
     """The eligible cell with the least product of time and cost, so that no other one gains more than it costs; None on
     CPUs."""

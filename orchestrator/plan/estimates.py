@@ -10,22 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from orchestrator.plan.forecast_accuracy import BESIDE, EXPOSED, HIDDEN, LINK_GB_S, SLOWED, TENSOR, WARMUPS
 from sweeps.trial import TrialSpec, samples_in
 
 REHEARSED, SHIPPED, SHAPES = "rehearsal", "shipped", "shapes"
 """Sources of forecasts: rehearsals on a machine like this one, shipped ones of another machine, and shapes alone."""
-
-BESIDE = 1.0
-"""The share by which the time outside the training may be off: the start of processes, checkpoints and files are not
-rehearsed."""
-WARMUPS = 1.5  # warm-ups last longer than their least length, until the pace is steady
-
-LINK_GB_S = 250.0  # bandwidth between GPUs of a node with NVLink, as all-reduces of 100 MB and more measure it
-HIDDEN, EXPOSED, SLOWED = 0.1, 0.4, 3.0
-"""How much longer overlapping communication makes a step, as a multiple of its duration: at least, usually and at most.
-A backward pass hides it, but its kernels run more slowly beside it. 13 layouts on four H100 and H200 had 0.28 to 0.71,
-and two 1.9 and 2.5."""
-TENSOR = 0.2  # how much longer tensor parallelism makes a step, as a share of it; 0.17 was measured for one layout
 
 
 @dataclass(frozen=True, kw_only=True)

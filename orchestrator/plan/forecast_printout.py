@@ -120,7 +120,7 @@ def _cost(seconds: Estimate | None, per_hour: float | None) -> dict[str, float] 
 
 def _label(trial: TrialSpec) -> str:
     """Return the label of a trial's cell without its rule, which hardly changes its figures."""
-    from orchestrator.text.rows import cell_label  # imports pandas, which mode=plan does not need
+    from orchestrator.text.cell_labels import cell_label  # imports pandas, which mode=plan does not need
 
     columns = {column: value for column, value in {**trial.columns, **trial.axes}.items() if column != "lr_rule"}
     return printable_line(cell_label(columns, [axis for axis in trial.axes if axis not in _NOT_IN_LABELS]))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from orchestrator.plan.estimates import BESIDE, Estimate, Forecast, Network, of_step, training_s
-from orchestrator.plan.rehearsals import TIME
+from orchestrator.plan.estimates import Estimate, Forecast, Network, of_step, training_s
+from orchestrator.plan.forecast_accuracy import BESIDE, TIME
 from orchestrator.store.grouping_keys import but_for_batch, but_for_gpus
 from orchestrator.store.record import TrialRecord, metric_value, samples_to_target
 from orchestrator.telemetry.timing_gate import judgements_of

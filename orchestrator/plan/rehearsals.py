@@ -28,6 +28,19 @@ from orchestrator.plan.estimates import (
     of_step,
     training_s,
 )
+from orchestrator.plan.forecast_accuracy import (
+    COMPILED,
+    ELSEWHERE,
+    FASTER,
+    HOST_BOUND,
+    MEMORY,
+    MEMORY_OF_SHAPES,
+    SLOWER,
+    TIME,
+    TIME_OF_SHAPES,
+    TIME_ON_CPU,
+    Accuracy,
+)
 from sweeps.gpus import BESIDE_GB
 from sweeps.identity import digest
 from sweeps.lr_rule import RULES
@@ -72,29 +85,6 @@ def micro_batch(trial: TrialSpec) -> int:
     """Return the samples of a forward pass of the rank with the most."""
     return max(trial.batch.shares)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Accuracy:
-    """How far a rehearsal's figure may be off, as a share, by how it is derived."""
-
-    rehearsed: float  # at a micro-batch that was rehearsed
-    between: float  # between two that were rehearsed
-    beyond: float  # outside of what was rehearsed, or from a single rehearsal
-
-
-MEMORY = Accuracy(rehearsed=0.01, between=0.025, beyond=0.06)
-TIME = Accuracy(rehearsed=0.03, between=0.08, beyond=0.5)
-FASTER, SLOWER = 0.7, 1.6
-"""How long the host may take to launch a step in another process, at least and at most, as a multiple of the rehearsed
-time: 0.70 to 1.86 in 20 cells on H100 and H200. A 90% interval leaves out the slowest."""
-HOST_BOUND = 1.1  # a step is bound by the host's launches if it takes this many times as long as the device alone
-MEMORY_OF_SHAPES = Accuracy(rehearsed=0.08, between=0.1, beyond=0.15)
-TIME_OF_SHAPES = Accuracy(rehearsed=0.5, between=0.5, beyond=0.8)
-COMPILED = 0.5
-"""The least share of memory and time that a compiler leaves of what shapes tell."""
-TIME_ON_CPU = Accuracy(rehearsed=0.25, between=0.3, beyond=1.0)
-"""Other programs use cores, and clocks follow the temperature."""
-ELSEWHERE = 0.7  # the share that is added for a rehearsal on another machine
 
 PARTS = ("setup_gb", "passes_gb", "update_gb", "evaluation_gb")  # peaks of the parts of a trial, the evaluation last
 HELD = ("parameters_gb", "gradients_gb", "optimizer_gb")  # what a rank holds all the time

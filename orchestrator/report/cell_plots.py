@@ -20,7 +20,7 @@ from orchestrator.report.speedup_plots import speedup, why_not_linear
 from orchestrator.statistics import margins
 from orchestrator.tables.accuracy import shown_column, why_none
 from orchestrator.text import numbers
-from orchestrator.text.rows import Row
+from orchestrator.text.cell_labels import Row
 
 _FEW = 60
 """With more cells than this, only the Pareto front's intervals are drawn."""

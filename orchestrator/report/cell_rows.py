@@ -21,7 +21,7 @@ from orchestrator.decision.eligibility import speeds_known
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
 from orchestrator.statistics.intervals import logs, mean_interval
-from orchestrator.text.rows import ALWAYS, Row, cell_label, gpus_in_words, in_order, short_names, varying
+from orchestrator.text.cell_labels import ALWAYS, Row, cell_label, gpus_in_words, in_order, short_names, varying
 from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.status import Status
 

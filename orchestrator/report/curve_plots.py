@@ -20,8 +20,8 @@ from orchestrator.report.plot import Plot, Spec
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import TELEMETRY, ResultsFolder
 from orchestrator.text import numbers
+from orchestrator.text.cell_labels import Row, cell_label, gpus_in_words, in_order, named, varying
 from orchestrator.text.numbers import one_line
-from orchestrator.text.rows import Row, cell_label, gpus_in_words, in_order, named, varying
 from sweeps.status import Status
 
 MOST_POINTS = 100

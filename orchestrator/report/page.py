@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from orchestrator.analysis.validity import is_valid
-from orchestrator.decision.choice import TIE
+from orchestrator.decision.thresholds import TIE
 from orchestrator.report import curve_plots
 from orchestrator.report.cell_plots import cell_plots
 from orchestrator.report.cell_rows import cell_rows, with_times
@@ -36,8 +36,9 @@ from orchestrator.tables.not_counted import not_counted
 from orchestrator.tables.recommendation import TIE_LABEL, cost_of_settling, in_sentences
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.text import numbers
+from orchestrator.text.cell_labels import seeds_in_words, varying
+from orchestrator.text.failed_cells import not_ok
 from orchestrator.text.numbers import one_line
-from orchestrator.text.rows import not_ok, seeds_in_words, varying
 from sweeps.printable import HARMFUL, printable
 from sweeps.status import Status
 

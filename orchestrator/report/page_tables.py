@@ -18,8 +18,7 @@ from orchestrator.tables.candidates import IS_BEST
 from orchestrator.tables.recommendation_sentences import probability
 from orchestrator.tables.speedup import efficiency_text, speedup_text
 from orchestrator.text import numbers
-from orchestrator.text.numbers import one_line
-from orchestrator.text.rows import (
+from orchestrator.text.cell_labels import (
     ALWAYS,
     Row,
     cell_label,
@@ -30,6 +29,7 @@ from orchestrator.text.rows import (
     timed_figure,
     varying,
 )
+from orchestrator.text.numbers import one_line
 
 MOST_ROWS = 2000
 """The most rows of a table in the page; the files hold all."""

@@ -20,8 +20,8 @@ import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.text import numbers
+from orchestrator.text.cell_labels import WORDS, Row, axis, in_order
 from orchestrator.text.numbers import one_line
-from orchestrator.text.rows import WORDS, Row, axis, in_order
 
 Spec = Mapping[str, Any]
 """A chart in Vega-Lite. Names of fields and expressions are constants of this package; texts are in the data."""

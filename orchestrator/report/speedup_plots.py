@@ -17,7 +17,7 @@ from orchestrator.report import plot as vega
 from orchestrator.report.plot import Plot, Spec
 from orchestrator.tables.speedup import one_process
 from orchestrator.text import numbers
-from orchestrator.text.rows import cell_label, varying
+from orchestrator.text.cell_labels import cell_label, varying
 
 
 def _is_compared(cells: pd.DataFrame) -> pd.Series[bool]:

@@ -21,8 +21,8 @@ from orchestrator.run.interim_results import InterimResults, faults_in_words
 from orchestrator.schedule.simulation import TimeLeft
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.telemetry.timing_gate import FAULTS, VALID, Fault, Judgement, with_reasons
+from orchestrator.text.cell_labels import trial_label
 from orchestrator.text.numbers import counted, duration, short_number
-from orchestrator.text.rows import trial_label
 from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
 from sweeps.trial import Purpose, TrialSpec

@@ -42,7 +42,7 @@ from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.tables.terminal import show_problems
 from orchestrator.text.numbers import not_a_formula
-from orchestrator.text.rows import Document
+from orchestrator.text.text_tables import Document
 from sweeps.rank_exit import reason_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec

@@ -14,8 +14,8 @@ from orchestrator.config.settings import ReportSection
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.store.record import metric_value, tokens_per_s
 from orchestrator.telemetry.timing_gate import FAULTS, VALID, Judgement, with_reasons
+from orchestrator.text.cell_labels import gpus_in_words, trial_label
 from orchestrator.text.numbers import short_number
-from orchestrator.text.rows import gpus_in_words, trial_label
 from sweeps.status import Status
 from sweeps.trial import Purpose
 

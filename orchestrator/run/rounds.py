@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from orchestrator.backends.backend_choice import nodes_ready
 from orchestrator.config.request import Request
-from orchestrator.decision.recommendation import CLEAR, FEWEST_SEEDS, SPEED_ONLY, Recommendation
+from orchestrator.decision.recommendation import CLEAR, SPEED_ONLY, Recommendation
+from orchestrator.decision.thresholds import FEWEST_SEEDS
 from orchestrator.plan import phases
 from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import GpuFractions, Plan

@@ -20,7 +20,7 @@ import yaml
 from orchestrator.backends.backend_choice import known_nodes
 from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.run import leftover_processes
-from orchestrator.store import files, trial_files
+from orchestrator.store import curve_file, files
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.lock import driver_of
@@ -60,8 +60,8 @@ def of_running_trials(folder: ResultsFolder, trial_ids: Iterable[str]) -> Iterat
             except yaml.YAMLError as error:
                 yield f"{folder.config(trial_id)}: not YAML ({str(error).splitlines()[0]})"
         if folder.metrics(trial_id).is_file():
-            _, damages = trial_files.read(folder.metrics(trial_id))
-            whole = (damage for damage in damages if not damage.startswith(trial_files.TORN))
+            _, damages = curve_file.read(folder.metrics(trial_id))
+            whole = (damage for damage in damages if not damage.startswith(curve_file.TORN))
             yield from (f"{folder.metrics(trial_id)}: {damage}" for damage in whole)
 
 

@@ -1,9 +1,7 @@
 """The folders of trials during a run: configs, learning curves, traces and checkpoints, and which of the files count.
 
-The learning curve of a trial is `metrics.jsonl`, one row per epoch. Rows are not made durable one by one: a crash can
-lose the last rows of a trial that has not ended in the journal. A trial that is interrupted or retried restarts its
-curve at the first epoch that the new attempt reports; an attempt that continues from a checkpoint keeps the rows before
-it.
+A trial that is interrupted or retried restarts its learning curve at the first epoch that the new attempt reports; an
+attempt that continues from a checkpoint keeps the rows before it.
 
 While a finished trial runs again, its files are set aside until the further attempt has ended: or else its record would
 get the curve of an attempt that may be interrupted. Every step is idempotent, so if a driver is killed in between, the
@@ -13,7 +11,6 @@ next one repairs the folder. Until then, `ResultsFolder.set_aside` makes reports
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -21,8 +18,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.store import files
-from orchestrator.store.files import append, make_directory, refuse_link, remove_folder, write_whole
+from orchestrator.store import curve_file, files
+from orchestrator.store.files import make_directory, refuse_link, remove_folder, write_whole
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialOutcome
 from orchestrator.store.results_folder import CONFIG, KEPT, METRICS, TELEMETRY, TRACE, ResultsFolder
@@ -43,71 +40,6 @@ def file_digest(path: Path) -> str:
     """The SHA-256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-TORN = "torn"  # prefix of the message about an incomplete last line, whose writer is still writing or was killed
-
-
-def begin_curve(path: Path) -> None:
-    """Start the curve of a new attempt, discarding earlier rows."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    write_whole(path, b"")
-
-
-def extend(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append rows of JSON values, in order."""
-    append(path, b"".join(files.encode(row) + b"\n" for row in rows))
-
-
-def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the rows of a curve and its damages, as `parsed`. Raises OSError if it cannot be read."""
-    return parsed(files.read_regular(path))
-
-
-def parsed(content: bytes) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the intact rows, and a message about each line that is none."""
-    lines = content.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    try:
-        rows = json.loads(b"[" + b",".join(lines) + b"]")  # five times as fast as a call for each line
-    except (ValueError, RecursionError):
-        rows = []
-    if len(rows) == len(lines) and all(type(row) is dict for row in rows):
-        return rows, []
-    rows, damages = [], []
-    for number, line in enumerate(lines, start=1):
-        row = _row(line)
-        if row is not None:
-            rows.append(row)
-        elif number == len(lines) and not content.endswith(b"\n"):
-            damages.append(f"{TORN}: line {number} has no end ({len(line)} bytes)")
-        else:
-            damages.append(f"line {number} is not a row ({len(line)} bytes)")
-    return rows, damages
-
-
-def _row(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def take_back(path: Path, epoch: Any) -> None:
-    """Drop rows from this epoch on, which an attempt that continues from a checkpoint reports again.
-
-    Damaged rows and rows without a numeric epoch are dropped as well.
-    """
-    rows, _ = read(path)
-    # Without its epoch a row cannot be put in order, and might be there twice.
-    kept = [row for row in rows if _is_before(row.get("epoch"), epoch)]
-    write_whole(path, b"".join(files.encode(row) + b"\n" for row in kept))
-
-
-def _is_before(epoch: Any, other: Any) -> bool:
-    return isinstance(epoch, (int, float)) and isinstance(other, (int, float)) and epoch < other
 
 
 REJECTED = "once_more"  # folder in a trial's: files of a further attempt that did not count
@@ -173,7 +105,7 @@ class TrialFolders:
         if continues and metrics.is_file():
             self._first_rows.add(trial.trial_id)
         else:
-            begin_curve(metrics)
+            curve_file.begin(metrics)
         write_whole(self._folder.config(trial.trial_id), files.dump(self._secrets.value(asdict(trial))).encode())
 
     def extend_curve(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -182,8 +114,8 @@ class TrialFolders:
         metrics = self._folder.metrics(trial.trial_id)
         if trial.trial_id in self._first_rows:
             self._first_rows.discard(trial.trial_id)
-            take_back(metrics, rows[0].get("epoch"))
-        extend(metrics, self._secrets.value(rows))
+            curve_file.take_back(metrics, rows[0].get("epoch"))
+        curve_file.extend(metrics, self._secrets.value(rows))
 
     def copy_curve(self, original: str, trial_id: str) -> None:
         """Copy the learning curve of a trial with the same training, by ids."""

@@ -12,7 +12,9 @@ from orchestrator.analysis.summary import further_metrics
 from orchestrator.analysis.validity import FEWEST_STEPS, is_untrained
 from orchestrator.config.request import VAL_ACCURACY, Metric
 from orchestrator.text import numbers
-from orchestrator.text.rows import Row, cell_label, figure, head, in_order, markdown, method, not_ok, status, varying
+from orchestrator.text.cell_labels import Row, cell_label, figure, head, in_order, method, status, varying
+from orchestrator.text.failed_cells import not_ok
+from orchestrator.text.text_tables import markdown
 from sweeps.status import Status
 
 

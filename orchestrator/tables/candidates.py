@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import pandas as pd
 
 from orchestrator.config.request import Metric
-from orchestrator.decision.choice import SAFE, TIE
 from orchestrator.decision.recommendation import (
     CLEAR,
     COSTLY,
@@ -25,11 +24,13 @@ from orchestrator.decision.recommendation import (
     Recommendation,
     StepCell,
 )
+from orchestrator.decision.thresholds import SAFE, TIE
 from orchestrator.statistics import margins
 from orchestrator.tables.recommendation_sentences import filled, probability
 from orchestrator.text import numbers
+from orchestrator.text.cell_labels import WORDS, cell_label, gpu_word, gpus_in_words, short_names
 from orchestrator.text.numbers import Unit, suited
-from orchestrator.text.rows import WORDS, cell_label, gpu_word, gpus_in_words, markdown, short_names
+from orchestrator.text.text_tables import markdown
 from sweeps.sweep import STANDARD_AXES
 
 MOST_CANDIDATES = 8

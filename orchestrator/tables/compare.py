@@ -20,8 +20,9 @@ from orchestrator.store.history import changes_between
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder, results_below
 from orchestrator.text import numbers
+from orchestrator.text.cell_labels import Row, axis, cell_label
 from orchestrator.text.numbers import plain
-from orchestrator.text.rows import Row, axis, cell_label, markdown
+from orchestrator.text.text_tables import markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
 

@@ -18,7 +18,8 @@ from orchestrator.config.request import Metric, Terms
 from orchestrator.statistics.intervals import Array, Moments, student_quantile
 from orchestrator.statistics.margins import excess
 from orchestrator.statistics.variances import moderated
-from orchestrator.text.rows import Document, Row, TextTable, figure, named
+from orchestrator.text.cell_labels import Row, figure, named
+from orchestrator.text.text_tables import Document, TextTable
 from sweeps.branch import BRANCH_TOKENS
 from sweeps.status import Status
 

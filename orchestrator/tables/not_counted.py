@@ -18,7 +18,8 @@ from orchestrator.tables.candidates import by_rate
 from orchestrator.tables.recommendation_sentences import filled
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, SLOWER, SWAPPED_PAGES, Fault
-from orchestrator.text.rows import cell_label, not_ok_by_status
+from orchestrator.text.cell_labels import cell_label
+from orchestrator.text.failed_cells import not_ok_by_status
 from sweeps.gpus import gpu_named
 from sweeps.status import Status
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S

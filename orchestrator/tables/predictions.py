@@ -13,7 +13,8 @@ from orchestrator.decision.claim_expressions import Claimed
 from orchestrator.decision.claim_verdicts import UNDECIDED_BY_INTERVAL, Verdict
 from orchestrator.store.record import TrialRecord
 from orchestrator.text import numbers
-from orchestrator.text.rows import Document, TextTable, cell_label, without_empty
+from orchestrator.text.cell_labels import cell_label
+from orchestrator.text.text_tables import Document, TextTable, without_empty
 from sweeps.status import Status
 
 CLAIMS = "claims.md"

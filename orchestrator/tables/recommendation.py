@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.decision.choice import LOSS_QUANTILE, SAFE, TIE
+from orchestrator.decision.choice import LOSS_QUANTILE
 from orchestrator.decision.recommendation import (
     CLEAR,
     NO_OBJECTIVE,
@@ -25,6 +25,7 @@ from orchestrator.decision.recommendation import (
     GpuCount,
     Recommendation,
 )
+from orchestrator.decision.thresholds import SAFE, TIE
 from orchestrator.store.files import finite
 from orchestrator.tables.candidates import (
     USE_NOW,

@@ -10,12 +10,13 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from orchestrator.decision.choice import LOSS_QUANTILE, TIE
-from orchestrator.decision.recommendation import SURE, Remark
+from orchestrator.decision.choice import LOSS_QUANTILE
+from orchestrator.decision.recommendation import Remark
+from orchestrator.decision.thresholds import SURE, TIE
 from orchestrator.telemetry.timing_gate import FAULTS
 from orchestrator.text import numbers
+from orchestrator.text.cell_labels import gpus_in_words
 from orchestrator.text.numbers import suited
-from orchestrator.text.rows import gpus_in_words
 
 UNBOUNDED = 10.0
 """A bound larger than this multiple of the best cell's objective says nothing, and is not reported."""

@@ -17,7 +17,7 @@ from orchestrator.statistics.extrapolation import COUNTS, NoExtrapolationError, 
 from orchestrator.statistics.intervals import Interval
 from orchestrator.store.record import samples_to_target
 from orchestrator.text import numbers
-from orchestrator.text.rows import Document, TextTable
+from orchestrator.text.text_tables import Document, TextTable
 from sweeps.status import Status
 
 _MOST_GPUS = 1e9

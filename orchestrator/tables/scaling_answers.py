@@ -11,7 +11,6 @@ from itertools import groupby, takewhile
 from typing import Any
 
 from orchestrator.config.request import VAL_ACCURACY
-from orchestrator.decision.choice import SAFE, SHOWN
 from orchestrator.decision.recommendation import (
     NOT_WORTH,
     WORTH,
@@ -21,10 +20,11 @@ from orchestrator.decision.recommendation import (
     Recommendation,
     StepSpeed,
 )
+from orchestrator.decision.thresholds import SAFE, SHOWN
 from orchestrator.tables.candidates import USE_NOW, calls, quotient, without_rate
 from orchestrator.tables.recommendation_sentences import filled, probability
 from orchestrator.text import numbers
-from orchestrator.text.rows import gpu_word, gpus_in_words
+from orchestrator.text.cell_labels import gpu_word, gpus_in_words
 from sweeps.status import Status
 
 

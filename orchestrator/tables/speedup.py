@@ -8,20 +8,19 @@ from orchestrator.analysis.baseline import FIXED_SIDE
 from orchestrator.analysis.scaling_loss import NOTEWORTHY, largest_loss, words_of
 from orchestrator.analysis.validity import is_invalid, launch_bound, timed_by_one_process
 from orchestrator.text import numbers
-from orchestrator.text.rows import (
+from orchestrator.text.cell_labels import (
     Row,
     cell_label,
     figure,
     head,
     in_order,
-    markdown,
     method,
     status,
     throughput_of,
     timed_figure,
     varying,
-    without_empty,
 )
+from orchestrator.text.text_tables import markdown, without_empty
 from sweeps.status import Status
 
 _SCALING = {

@@ -13,7 +13,7 @@ from orchestrator.decision.recommendation import Recommendation
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.text.numbers import training
-from orchestrator.text.rows import Document
+from orchestrator.text.text_tables import Document
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from orchestrator.library import NotebookPlots
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.text import rows
+from orchestrator.text import cell_labels
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
@@ -73,7 +73,7 @@ def test_important_columns_are_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
             results.trial(other)
     # Going through all cells for each cell takes seconds for a thousand of them.
     passes: list[int] = []
-    monkeypatch.setattr(rows, "varying", lambda cells: passes.append(len(cells)) or [])
+    monkeypatch.setattr(cell_labels, "varying", lambda cells: passes.append(len(cells)) or [])
     assert len(results.summary) == 2 and passes == [2]
 
 

@@ -7,7 +7,7 @@ import scipy  # its `stats` is slow, and loaded when it is used
 
 from orchestrator.decision.choice import Midway, choose
 from orchestrator.decision.contest import Contest, Restarts, accuracies
-from orchestrator.decision.recommendation import SURE
+from orchestrator.decision.thresholds import SURE
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.seeds_needed import seeds_to_tell
 

@@ -24,7 +24,7 @@ from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.sweep_end import SweepEnd
-from orchestrator.text.rows import Document, TextTable
+from orchestrator.text.text_tables import Document, TextTable
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 

@@ -1,20 +1,17 @@
-"""Shared parts of the tables for people: headings, order and labels of cells, lines on cells not ok, text tables."""
+"""Cells as tables, plots and sentences name them: their labels, order, headings and figures."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-import tabulate
 
 from orchestrator.analysis import summary
 from orchestrator.statistics.intervals import FEWEST
 from orchestrator.text import numbers
 from sweeps.probe import PROBE, REPETITION
-from sweeps.status import Status
 
 ALWAYS = ("gpus", "device_batch_size", "lr_rule")  # the axes that name every cell
 
@@ -146,117 +143,3 @@ def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
 def gpu_word(*, on_cpu: bool = False, one: bool = False) -> str:
     """Return `GPU`, `GPUs`, `process` or `processes`."""
     return ("process" if one else "processes") if on_cpu else ("GPU" if one else "GPUs")
-
-
-_FEWEST_TOGETHER = 3  # fewer cells are listed one by one
-
-
-def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
-    """Return a line for each cell that is not ok, or `all 14 cells with gpus=4: infeasible; …` for all such cells."""
-    # Compared as text, because a frame has a missing value both for null and for an axis that a cell does not have.
-    columns = [column for column in (*ALWAYS, *differing) if cells[column].nunique(dropna=False) > 1]
-    values = cells[columns].map(lambda value: str(numbers.config_value(value)))
-    bad = cells[cells["status"] != Status.OK.value]
-    reasons = pd.Series([f"{status(row)}; {row['note']}" for row in bad.to_dict("records")], bad.index, dtype="object")
-    lines: list[str] = []
-    for reason, group in reasons.groupby(reasons, sort=False):
-        for part in _parts(values, values.loc[group.index]):
-            if len(part) < _FEWEST_TOGETHER or not _are_all(values, part, _shared(part)):
-                lines += [f"{cell_label(row, differing)}: {reason}" for row in cells.loc[part.index].to_dict("records")]
-                continue
-            axes = _telling(values, part)
-            which = f" with {named(cells.loc[part.index[0]].to_dict(), axes)}" if axes else ""
-            lines.append(f"all {len(part)} cells{which}: {reason}")
-    return lines
-
-
-def not_ok_by_status(cells: pd.DataFrame) -> str:
-    """Return `oom: 2×512 linear and 1 other cell; failed: …`; empty if every cell is ok, or none."""
-    # The counts of trials say it all of a sweep in which no cell is ok.
-    if not (cells["n_ok"] > 0).any():
-        return ""
-    differing, texts = varying(cells), []
-    for worst, group in cells[cells["status"] != Status.OK.value].groupby("status", sort=False):
-        more = f" and {numbers.counted(len(group) - 1, 'other cell', 'other cells')}" if len(group) > 1 else ""
-        texts.append(f"{worst}: {cell_label(group.iloc[0].to_dict(), differing)}{more}")
-    return "; ".join(texts)
-
-
-def _parts(values: pd.DataFrame, group: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the group, or its parts by a column if only the parts are all cells of some values."""
-    shared = _shared(group)
-    if not _are_all(values, group, shared):
-        columns = [str(column) for column in group if column not in shared]
-        # The column with the fewest values gives the fewest lines.
-        for column in sorted(columns, key=lambda name: group[name].nunique()):
-            parts = [part for _, part in group.groupby(column, sort=False)]
-            if len(parts) < len(group) and all(_are_all(values, part, _shared(part)) for part in parts):
-                yield from parts
-                return
-    yield group
-
-
-def _shared(group: pd.DataFrame) -> list[str]:
-    """Return the columns in which all of these cells have one value."""
-    return [str(column) for column in group if group[column].nunique(dropna=False) == 1]
-
-
-def _telling(values: pd.DataFrame, group: pd.DataFrame) -> list[str]:
-    """Return the fewest shared columns that distinguish the group from all other cells, the first ones preferred."""
-    kept = _shared(group)
-    # From the last one, so that the axes that name every cell remain.
-    for column in reversed(kept):
-        fewer = [other for other in kept if other != column]
-        kept = fewer if _are_all(values, group, fewer) else kept
-    return kept
-
-
-def _are_all(values: pd.DataFrame, group: pd.DataFrame, columns: Sequence[str]) -> bool:
-    """Return whether the group is all cells with its values in these columns."""
-    alike = (values[list(columns)] == group[list(columns)].iloc[0]).all(axis="columns")
-    return int(alike.sum()) == len(group)
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """Return a table in Markdown, every value as plain text."""
-    text = table.map(numbers.plain).rename(columns=numbers.plain)
-    # The same text on every machine.
-    tabulate.WIDE_CHARS_MODE = False  # else widths differ where wcwidth happens to be installed
-    return str(text.to_markdown(index=False, disable_numparse=True))
-
-
-def without_empty(columns: pd.DataFrame | Mapping[str, Sequence[Any]]) -> pd.DataFrame:
-    """Return the table without the columns that are empty in every row."""
-    table = pd.DataFrame(columns)
-    return table.loc[:, (table != "").any()]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextTable:
-    """A table of text, with explanations."""
-
-    name: str  # one word, used as an anchor
-    title: str
-    about: Sequence[str]  # paragraphs or lines above the table
-    frame: pd.DataFrame  # the table's contents: text in every cell, possibly empty
-    remarks: Sequence[str] = ()  # paragraphs below the table
-
-    def markdown(self) -> list[str]:
-        """Return the lines in Markdown, without the title; `about` and `remarks` must be Markdown already."""
-        below = [line for remark in self.remarks for line in (remark, "")]
-        return [*self.about, "", markdown(self.frame), "", *below]
-
-    def document(self, title: str) -> str:
-        """Return the table as a Markdown document."""
-        return "\n".join([f"# {numbers.plain(title)}", "", *self.markdown()])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """A Markdown file beside those of speed-up and accuracy: claims, scaling."""
-
-    text: str
-    tables: Sequence[TextTable]
-    """Its tables for the page and the terminal; empty if the document only explains why there are none."""
-    rows: pd.DataFrame | None = None  # its numbers, for a CSV file beside it and a plot
-    line: tuple[str, str] | None = None  # a label and a sentence for the summary

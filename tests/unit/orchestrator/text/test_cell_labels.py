@@ -1,0 +1,29 @@
+from typing import Any
+
+import pytest
+
+from orchestrator.text.cell_labels import cell_label, gpus_in_words
+
+CELL = {"gpus": 2, "device": "NVIDIA H200", "lr_rule": "linear", "device_batch_size": 256, "global_batch_size": 512}
+
+
+@pytest.mark.parametrize(
+    ("fields", "further", "label"),
+    [
+        ({}, [], "2×256 linear"),
+        ({"gpus": 1.0, "device_batch_size": 256.0}, [], "1×256 linear"),
+        ({"gpus": 0.25, "lr_rule": "none"}, [], "0.25×256 none"),
+        ({}, ["device"], "2×256 linear, device=NVIDIA H200"),
+        (
+            {"lr_multiplier": 0.5, "axes.note": None},
+            ["lr_multiplier", "axes.note"],
+            "2×256 linear, lr_multiplier=0.5, note=null",
+        ),
+    ],
+)
+def test_cell_label_holds_gpus_batch_rule_and_axes(fields: dict[str, Any], further: list[str], label: str) -> None:
+    assert cell_label(CELL | fields, further) == label
+
+
+def test_gpus_in_words_counts_gpus_or_processes() -> None:
+    assert [gpus_in_words(1), gpus_in_words(0.5), gpus_in_words(2, on_cpu=True)] == ["1 GPU", "0.5 GPUs", "2 processes"]
