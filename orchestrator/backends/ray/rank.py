@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import sys
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -59,7 +59,7 @@ class Rank:
         faulthandler.enable(2)  # a crash in C code leaves its Python stack in the log
         self._run_number = 0
         self._rows: list[dict[str, Any]] = []
-        self._stopping = threading.Event()
+        self._stop_number = 0  # the run that was asked to stop last, which may not have begun
         self._has_stopped = False
         self._moves = 0
         self._messages: dict[int, deque[Mapping[str, Any]]] = {}
@@ -90,7 +90,7 @@ class Rank:
         `ranks` are the actors of the gang if there are several. Output goes to the log in the trial's folder. Raises
         what RANK_ENTRY raises; what the trainable raises is part of the exit.
         """
-        self._rows, self._moves, self._stopping, self._has_stopped = [], 0, threading.Event(), False
+        self._rows, self._moves, self._has_stopped = [], 0, False
         self._run_number = run_number  # last: from here on, calls about this run are answered
         request = replace(request, rendezvous=rendezvous)
         assert request.trial_dir
@@ -114,7 +114,7 @@ class Rank:
 
     def _should_stop(self, *, progress: bool = True) -> bool:
         self._moves += progress
-        self._has_stopped = self._stopping.is_set()
+        self._has_stopped = self._run_number == self._stop_number
         return self._has_stopped
 
     def deliver(self, run_number: int, message: Mapping[str, Any]) -> None:
@@ -149,8 +149,7 @@ class Rank:
 
     def stop(self, run_number: int) -> None:
         """Ask this trial to end early."""
-        if run_number == self._run_number:
-            self._stopping.set()
+        self._stop_number = run_number
 
 
 class _Mailbox:
@@ -196,6 +195,8 @@ def _take_gpus(lost: Collection[str]) -> list[str]:
 @contextmanager
 def _output_to(path: Path) -> Iterator[None]:
     """Append everything written to stdout and stderr, also by C code, to this file."""
+    flush = ctypes.CDLL(None).fflush  # for C code, which buffers its output unless it goes to a terminal
+    flush(None)
     kept = {stream: os.dup(stream) for stream in (1, 2)}
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     for stream in kept:
@@ -204,6 +205,7 @@ def _output_to(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        flush(None)
         for stream, copy in kept.items():
             os.dup2(copy, stream)
             os.close(copy)

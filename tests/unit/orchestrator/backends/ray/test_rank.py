@@ -1,7 +1,9 @@
+import ctypes
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,14 +16,16 @@ from tests.unit.trainables import ranks
 
 
 def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "rank0.log"
+    log, c_library = tmp_path / "rank0.log", ctypes.CDLL(None)
+    c_library.printf(b"before\n")
     for _ in range(2):
         with _output_to(log):
             os.write(1, b"out\n")
             os.write(2, b"err\n")
+            c_library.printf(b"of C\n")
     os.write(1, b"after\n")
-    assert log.read_text() == "out\nerr\n" * 2
-    assert capfd.readouterr() == ("after\n", "")
+    assert log.read_text() == "out\nerr\nof C\n" * 2
+    assert capfd.readouterr() == ("before\nafter\n", "")
     assert not sys.stdout.closed
 
 
@@ -49,6 +53,30 @@ def test_calls_for_another_turn_are_ignored(tmp_path: Path, monkeypatch: pytest.
     rank.stop(1)
     rank_exit, *_ = rank.run(2, request, None, Sampling(hz=0))
     assert not rank_exit.metrics["asked_to_stop"] and rank.rows(1, 0) == []
+
+
+def test_stop_counts_for_its_own_trial_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
+    rank, request, lines = Rank(1, 0), ranks.request(trial_dir=tmp_path), set[int]()
+
+    def before_each_line(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code is not Rank.run.__code__:
+            return None
+        rank.stop(1)  # too late
+        lines.add(frame.f_lineno)
+        return before_each_line
+
+    rank.run(1, request, None, Sampling(hz=0))
+    tracing = sys.gettrace()
+    sys.settrace(before_each_line)
+    try:
+        rank_exit, *_ = rank.run(2, request, None, Sampling(hz=0))
+    finally:
+        sys.settrace(tracing)
+    assert not rank_exit.metrics["asked_to_stop"] and len(lines) > 5
+    rank.stop(3)  # sooner than the call of `run` arrives
+    rank_exit, *_ = rank.run(3, request, None, Sampling(hz=0))
+    assert rank_exit.metrics["asked_to_stop"] and rank_exit.stopped
 
 
 def test_only_other_nodes_make_the_results_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
