@@ -38,8 +38,8 @@ from ray.tune.progress_reporter import TrialProgressCallback
 from ray.util import placement_group_table
 from ray.util.placement_group import PlacementGroup
 
-from orchestrator.backends.ray.gang import Supervisor
 from orchestrator.backends.ray.private import patched
+from orchestrator.backends.ray.supervisor import Supervisor
 from orchestrator.end_process import GANGS_END_S
 
 CONFIG_ATTRIBUTES = ("config", "_Trial__unresolved_config")  # attributes in which a Tune trial holds its config

@@ -24,7 +24,7 @@ from tests.contract.trials import trial
 
 def test_supervisor_imports_no_slow_module() -> None:
     slow = {"ray.tune", "ray.train", "ray.data", "pandas", "pyarrow", "torch"}
-    code = f"import sys, orchestrator.backends.ray.gang; print(sorted({slow} & set(sys.modules)))"
+    code = f"import sys, orchestrator.backends.ray.supervisor; print(sorted({slow} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -1,7 +1,6 @@
-"""A gang: a supervisor without resources, and a rank actor in every bundle of its placement group.
+"""The supervisor of a gang: an actor without resources that runs one trial after another on the gang's ranks.
 
-To Tune the supervisor is a trial's actor. This module does not import Tune, which would double the time that a gang
-takes to start. `WorkerGroup` has the ranks' processes, `RankWatch` sees their progress, and `Supervisor` runs trials.
+To Tune it is a trial's actor. This module does not import Tune, which would double the time that a gang takes to start.
 """
 
 from __future__ import annotations
@@ -9,25 +8,24 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import ray
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.backends.backend import HangWatch, outcome_of
+from orchestrator.backends.backend import outcome_of
 from orchestrator.backends.ray.deaths import death_of, final_errors, oom_kills
 from orchestrator.backends.ray.head import DrainNotice
-from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
+from orchestrator.backends.ray.rank import WATCH, rank_log
+from orchestrator.backends.ray.workers import RankWatch, WorkerGroup
 from orchestrator.config.settings import Settings
 from orchestrator.end_process import RANKS_STOP_S
 from orchestrator.store.record import TrialOutcome
+from orchestrator.telemetry.sampler import Sampling
 from orchestrator.telemetry.sources import Readings
 from orchestrator.trackers.tracking import numbers
 from sweeps.rank_exit import Cause, RankExit
@@ -35,142 +33,6 @@ from sweeps.status import Status
 from sweeps.trial import RankRequest, TrialSpec
 
 RESERVED = ("rows", "outcome", "done", "config")  # keys of a result that have a meaning to Tune or to this back end
-
-
-STACKS_S = 1.0  # how long a rank that hangs may take to return its stacks
-
-
-class RankWatch(HangWatch):
-    """Watches the ranks of one attempt, from construction on."""
-
-    def __init__(self, ranks: Sequence[Any], run_number: int, limits: Settings) -> None:
-        """See `Rank` for `run_number`."""
-        super().__init__(limits, ranks=len(ranks), now=time.monotonic())
-        self._ranks, self._run_number = ranks, run_number
-        self._asked: dict[int, Any] = {}
-        self._ask_at = 0.0
-
-    def look(self) -> RankExit | None:
-        """Return the exit of a rank that must be abandoned now; None if the trial may continue."""
-        now, every_s = time.monotonic(), self.look_again_s()
-        if every_s is not None and now >= self._ask_at:
-            self._ask_at = now + every_s
-            self.heard(self._answers(), now)
-            for rank in set(range(len(self._ranks))) - set(self._asked):
-                self._asked[rank] = self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._run_number)
-        return self.overdue(now)
-
-    def stacks(self, rank: int) -> str:
-        """Return the stacks of a rank's threads, if it still answers."""
-        try:
-            asked = self._ranks[rank].stacks.options(concurrency_group=WATCH).remote()
-            return str(ray.get(asked, timeout=STACKS_S))
-        except RayError as error:
-            return f"rank {rank} did not return its stacks: {type(error).__name__}\n"
-
-    def _answers(self) -> dict[int, int]:
-        """Return the answers received since the last call: how often each rank has moved."""
-        if not self._asked:
-            return {}
-        ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=0)
-        moves: dict[int, int] = {}
-        for rank in [rank for rank, answer in self._asked.items() if answer in ready]:
-            try:
-                moves[rank] = ray.get(self._asked.pop(rank))
-            except RayError:  # the rank is dead; the call of `run` fails too
-                continue
-        return moves
-
-
-LEAVE_S = 10.0  # how long processes may take to leave their process group before they are replaced
-
-
-PREPARE_S = 60.0  # how long a trial waits for the imports of ranks that it does not need
-
-
-class WorkerGroup:
-    """Rank actors, rank i in bundle i: the supervisor's empty bundle is not part of the placement group."""
-
-    def __init__(self, workers: str) -> None:
-        """`workers`: see `Settings.workers`."""
-        self._workers = workers
-        self._seed: int | None = None
-        self._actors: dict[int, Any] = {}
-        self._connected = 0
-        self.gang_id = ""  # identifies the processes that are connected now; a new connection gets a new id
-        self.nodes: Sequence[str] = ()  # the node id of each bundle when the gang started; bundles of a lost node move
-
-    def take(self, trial: TrialSpec, lost: Collection[str] = ()) -> list[Any]:
-        """Return the trial's ranks, connected to one another only; they use no GPU that is `lost`."""
-        # A command starts its own processes in every trial, so those that start it may serve all seeds.
-        if not trial.layout.starts_ranks:
-            if self._workers == "per_seed" and trial.seed != self._seed:
-                self.close()
-            self._seed = trial.seed
-        ranks = range(trial.gang.ranks)
-        if len(ranks) != self._connected:
-            self._disconnect()
-            self._connected, self.gang_id = len(ranks), uuid4().hex
-        if not self._actors:
-            nodes = ray.util.placement_group_table(ray.util.get_current_placement_group())["bundles_to_node_id"]
-            self.nodes = [nodes[index] for index in sorted(nodes)]
-        new = [rank for rank in range(len(self.nodes)) if rank not in self._actors]
-        for rank in new:
-            # For Ray's dashboard; each call of the actor shows its own trial's name.
-            later = "" if self._workers == "fresh" else " and following"
-            name = f"{trial.label}{later}/rank{rank}/{uuid4().hex[:6]}"
-            self._actors[rank] = _start(trial, rank, name, lost)
-        # The ranks that only larger trials need start at the same time: later, each would delay a trial by seconds.
-        # The trial waits for them, because their imports would disturb its timing.
-        if any(rank not in ranks for rank in new):
-            preparing = [self._actors[rank].prepare.remote(trial.trainable) for rank in new]
-            ray.wait(preparing, num_returns=len(preparing), timeout=PREPARE_S)
-        return [self._actors[rank] for rank in ranks]
-
-    def names(self, ranks: int) -> list[str]:
-        """Return a name of each rank, with its host if the gang is on several nodes."""
-        nodes = self.nodes[:ranks]
-        if len(set(nodes)) == 1:
-            return [f"rank {rank}" for rank in range(ranks)]
-        hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
-        return [f"rank {rank} on {hosts.get(node, node[:8])}" for rank, node in enumerate(nodes)]
-
-    def end(self) -> None:
-        """End the processes of the last trial; idle ones may serve the next."""
-        for rank in range(self._connected):
-            ray.kill(self._actors.pop(rank))
-        self._connected = 0
-
-    def close(self) -> None:
-        """End all processes."""
-        for actor in self._actors.values():
-            ray.kill(actor)
-        self._actors, self._connected = {}, 0
-
-    def _disconnect(self) -> None:
-        """Disconnect all ranks at the same time: if one left alone, the others would wait for it."""
-        leaving = {self._actors[rank].disconnect.remote(): rank for rank in range(self._connected)}
-        if not leaving:
-            return
-        answers, _ = ray.wait(list(leaving), num_returns=len(leaving), timeout=LEAVE_S)
-        for answer in answers:
-            with suppress(RayError):
-                ray.get(answer)
-                del leaving[answer]
-        for rank in leaving.values():
-            ray.kill(self._actors.pop(rank))
-
-
-def _start(trial: TrialSpec, rank: int, name: str, lost: Collection[str]) -> Any:
-    gang, group = trial.gang, ray.util.get_current_placement_group()
-    actor = ray.remote(concurrency_groups={WATCH: 1})(Rank)
-    return actor.options(
-        name=name,
-        num_cpus=gang.cpus_per_rank,
-        num_gpus=gang.gpus_per_rank,
-        scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
-    ).remote(gang.cpus_per_rank, gang.gpus_per_rank, lost)
-
 
 POLL_S = 0.5  # how often to ask a running gang for rows; its end is noticed at once
 REPORT_S = 2.0
@@ -210,6 +72,22 @@ class _Attempt:
     def has_failed(self) -> bool:
         """Return whether a rank has failed."""
         return any(rank_exit.status is not Status.OK for rank_exit in self.exits)
+
+    @property
+    def have_all_ended(self) -> bool:
+        """Return whether every rank has ended."""
+        return len(self.exits) == len(self.ranks)
+
+    def final_exits(self) -> Sequence[RankExit]:
+        """Return how the ranks ended, in view of what made them stop."""
+        if self.leaving and not (self.have_all_ended and have_result(self.exits)):
+            # The trial continues on another node.
+            note = f"node {self.leaving[0][:8]} is about to be removed"
+            return [RankExit(rank=0, cause=Cause.NODE, note=note, answered=False)]
+        has_stopped = any(rank_exit.stopped for rank_exit in self.exits)
+        if self.given_up and has_stopped and not self.has_failed:
+            return [_stopped_early(rank_exit, self.given_up) for rank_exit in self.exits]
+        return self.exits
 
 
 class Supervisor:
@@ -289,7 +167,7 @@ class Supervisor:
         sizes = [log.stat().st_size if log.exists() else 0 for log in logs]
         killed_before = oom_kills()
         ranks = self._workers.take(trial, config["lost"])
-        self._attempt = attempt = _Attempt(
+        self._attempt = _Attempt(
             number=self._runs,
             began_s=began_s,
             settings=config["settings"],
@@ -300,14 +178,19 @@ class Supervisor:
             ranks=ranks,
             watch=RankWatch(ranks, self._runs, config["settings"]),
         )
+        self._run_ranks(request, config["sampling"])
+
+    def _run_ranks(self, request: RankRequest, sampling: Sampling) -> None:
+        """Call `run` of every rank, which answers when the rank has ended."""
+        attempt, ranks = self._attempt, self._attempt.ranks
         # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
         meeting = ranks[0].rendezvous.remote() if len(ranks) > 1 else None
         peers = ranks if len(ranks) > 1 else ()
         for rank, actor in enumerate(ranks):
             own = replace(request, rank=rank, gang_id=self._workers.gang_id)
             # The name is for Ray's dashboard, which shows each call.
-            call = actor.run.options(name=f"{trial.label}/rank{rank}")
-            attempt.running[call.remote(attempt.number, own, meeting, config["sampling"], peers)] = rank
+            call = actor.run.options(name=f"{attempt.trial.label}/rank{rank}")
+            attempt.running[call.remote(attempt.number, own, meeting, sampling, peers)] = rank
 
     def give_up(self, trial_id: str, why: str) -> None:
         """End the trial early, if it still runs."""
@@ -320,12 +203,15 @@ class Supervisor:
         """End a trial that has failed, has exceeded its time limits, or whose node is about to be removed."""
         attempt = self._attempt
         self._end_commands()
-        if attempt.running and not attempt.leaving:
+        if not attempt.running:
+            return
+        if not attempt.leaving:
             attempt.leaving = sorted(self._notice.of(self._workers.nodes[: len(attempt.ranks)]))
             if attempt.leaving:  # all ranks write a checkpoint and stop
                 self._ask_to_stop()
                 attempt.deadline_s = min(attempt.deadline_s, time.monotonic() + NOTICE_S)
-        overdue = attempt.watch.look() if attempt.running and attempt.deadline_s == float("inf") else None
+        # With a deadline, the trial is ending already.
+        overdue = attempt.watch.look() if attempt.deadline_s == float("inf") else None
         if overdue is not None:
             attempt.exits.append(replace(overdue, trace=attempt.watch.stacks(overdue.rank)))
             attempt.deadline_s = time.monotonic()
@@ -395,21 +281,19 @@ class Supervisor:
         attempt = self._attempt
         wall_s = time.monotonic() - attempt.began_s
         attempt.running = {}
-        have_all_ended = len(attempt.exits) == len(attempt.ranks)
-        are_reusable = have_all_ended and all(rank_exit.reusable for rank_exit in attempt.exits)
+        self._end_processes()
+        exits = attempt.final_exits()
+        outcome = outcome_of(exits, names=self._workers.names(len(attempt.ranks)), wall_s=wall_s)
+        return with_telemetry(outcome, attempt.readings, attempt.trial, attempt.trial_dir)
+
+    def _end_processes(self) -> None:
+        """End the processes that may not serve another trial."""
+        attempt = self._attempt
+        are_reusable = attempt.have_all_ended and all(rank_exit.reusable for rank_exit in attempt.exits)
         if attempt.settings.workers == "fresh" or not are_reusable:
             self._workers.end()
-        has_stopped = any(rank_exit.stopped for rank_exit in attempt.exits)
         if attempt.leaving:
             self._workers.close()
-        if attempt.leaving and not (have_all_ended and have_result(attempt.exits)):
-            # The trial continues on another node.
-            note = f"node {attempt.leaving[0][:8]} is about to be removed"
-            attempt.exits = [RankExit(rank=0, cause=Cause.NODE, note=note, answered=False)]
-        elif attempt.given_up and has_stopped and not attempt.has_failed:
-            attempt.exits = [_stopped_early(rank_exit, attempt.given_up) for rank_exit in attempt.exits]
-        outcome = outcome_of(attempt.exits, names=self._workers.names(len(attempt.ranks)), wall_s=wall_s)
-        return with_telemetry(outcome, attempt.readings, attempt.trial, attempt.trial_dir)
 
 
 def have_result(exits: Sequence[RankExit]) -> bool:

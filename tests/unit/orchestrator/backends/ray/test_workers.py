@@ -3,16 +3,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.backends.ray import gang
-from orchestrator.backends.ray.gang import WorkerGroup, have_result
+from orchestrator.backends.ray import workers as workers_module
+from orchestrator.backends.ray.workers import WorkerGroup
 from sweeps.layout import OWN_RANKS, Layout
-from sweeps.rank_exit import Cause, RankExit
 from tests.unit.orchestrator.plan.planned import TRIALS
 
 
 def test_ranks_on_several_nodes_are_named_with_their_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = [{"NodeID": "a", "NodeManagerHostname": "left"}, {"NodeID": "b", "NodeManagerHostname": "right"}]
-    monkeypatch.setattr(gang.ray, "nodes", lambda: hosts)
+    monkeypatch.setattr(workers_module.ray, "nodes", lambda: hosts)
     workers = WorkerGroup("warm")
     workers.nodes = ["a", "a", "b", "lost"]
     assert workers.names(2) == ["rank 0", "rank 1"]
@@ -36,10 +35,10 @@ def test_ranks_of_a_kept_gang_start_together(
 
     table = {"bundles_to_node_id": {index: "a" for index in range(bundles)}}
     waits: list[int] = []
-    monkeypatch.setattr(gang, "_start", start)
-    monkeypatch.setattr(gang.ray.util, "get_current_placement_group", lambda: None)
-    monkeypatch.setattr(gang.ray.util, "placement_group_table", lambda group: table)
-    monkeypatch.setattr(gang.ray, "wait", lambda calls, num_returns, timeout: waits.append(num_returns))
+    monkeypatch.setattr(workers_module, "_start", start)
+    monkeypatch.setattr(workers_module.ray.util, "get_current_placement_group", lambda: None)
+    monkeypatch.setattr(workers_module.ray.util, "placement_group_table", lambda group: table)
+    monkeypatch.setattr(workers_module.ray, "wait", lambda calls, num_returns, timeout: waits.append(num_returns))
     (trial,) = [trial for trial in TRIALS if trial.gang.ranks == 1][:1]
     workers = WorkerGroup("per_seed")
     assert workers.take(trial) == [actors[0]] and sorted(actors) == started
@@ -53,26 +52,12 @@ def test_a_further_seed_gets_new_processes_unless_it_is_a_command(
     monkeypatch: pytest.MonkeyPatch, strategy: str, kept: bool
 ) -> None:
     started: list[FakeActor] = []
-    monkeypatch.setattr(gang, "_start", lambda *_: started.append(FakeActor()) or started[-1])
-    monkeypatch.setattr(gang.ray, "kill", lambda actor: None)
-    monkeypatch.setattr(gang.ray.util, "get_current_placement_group", lambda: None)
+    monkeypatch.setattr(workers_module, "_start", lambda *_: started.append(FakeActor()) or started[-1])
+    monkeypatch.setattr(workers_module.ray, "kill", lambda actor: None)
+    monkeypatch.setattr(workers_module.ray.util, "get_current_placement_group", lambda: None)
     table = {"bundles_to_node_id": {0: "a"}}
-    monkeypatch.setattr(gang.ray.util, "placement_group_table", lambda group: table)
+    monkeypatch.setattr(workers_module.ray.util, "placement_group_table", lambda group: table)
     trial = replace(TRIALS[0], gang=replace(TRIALS[0].gang, ranks=1), layout=Layout(strategy=strategy, replicas=1))
     workers = WorkerGroup("per_seed")
     first = workers.take(trial)
     assert (workers.take(replace(trial, seed=trial.seed + 1)) == first) is kept
-
-
-@pytest.mark.parametrize(
-    ("causes", "stopped", "counts"),
-    [
-        ([Cause.NONE, Cause.NONE], False, True),
-        ([Cause.NONE, Cause.NONE], True, False),  # it wrote a checkpoint because its node leaves
-        *(([Cause.NONE, cause], False, True) for cause in (Cause.DEVICE_MEMORY, Cause.DIVERGED)),
-        *(([Cause.NONE, cause], False, False) for cause in (Cause.ERROR, Cause.CRASH, Cause.NODE, Cause.HANG)),
-    ],
-)
-def test_what_ended_by_itself_counts_on_a_leaving_node(causes: list[Cause], stopped: bool, counts: bool) -> None:
-    exits = [RankExit(rank=rank, cause=cause, stopped=stopped) for rank, cause in enumerate(causes)]
-    assert have_result(exits) is counts
