@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values as JSON: scalars of numpy and torch become Python's; None and non-finite numbers are left out.
+    """Return the values as JSON: those of numpy and torch become Python's; None and non-finite numbers are left out.
 
     Raises TypeError naming the key of a value that JSON cannot hold.
     """
@@ -49,10 +49,16 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in figures.items() if value is not None}
 
 
-def _plain_value(key: str, value: Any) -> Any:
+def of_python(value: Any) -> Any:
+    """Return the number in a scalar or one-element array of numpy or torch, the list in another array; else the value."""
     # By attribute, so that neither numpy nor torch must be imported.
-    if hasattr(value, "item"):
-        value = value.item()
+    if not hasattr(value, "item"):
+        return value
+    return value.item() if math.prod(value.shape) == 1 else value.tolist()
+
+
+def _plain_value(key: str, value: Any) -> Any:
+    value = of_python(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):

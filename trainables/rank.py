@@ -34,6 +34,7 @@ from trainables.context import (
     TrialTimeoutError,
     UntrainedError,
     master_of,
+    of_python,
     plain,
 )
 from trainables.isolation import BackgroundWork
@@ -187,7 +188,7 @@ def _train(trial: TrialSpec, context: Context) -> dict[str, Any]:
     if isinstance(returned, Mapping):
         context.summarize(returned)
     for name, given in context.metrics.items():
-        value = given.item() if hasattr(given, "item") else given
+        value = of_python(given)
         if isinstance(value, float) and not math.isfinite(value) and is_higher_better(name) is not None:
             raise DivergedError(f"the last {name} is {value}")
     metrics = plain(context.metrics)

@@ -50,6 +50,9 @@ def exit_early(config: object, context: Context) -> None:
 
 def say_nan(config: object, context: Context) -> None:
     context.summarize({"power_w": float("nan"), "loss": torch.tensor(0.5), "epochs": numpy.int64(3)})
+    context.summarize(
+        {"of_classes": numpy.array([0.25, 1.0]), "norms": {"layers": torch.ones(2)}, "one": torch.ones(1)}
+    )
 
 
 def diverge_late(config: object, context: Context) -> None:
