@@ -50,7 +50,7 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_python(value: Any) -> Any:
-    """Return the number in a scalar or one-element array of numpy or torch, the list in another array; else the value."""
+    """Return an array of numpy or torch as a list, or as a number if it has one element; other values unchanged."""
     # By attribute, so that neither numpy nor torch must be imported.
     if not hasattr(value, "item"):
         return value
