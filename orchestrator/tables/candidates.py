@@ -279,7 +279,8 @@ def _lines(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Li
 def _time(recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
     """Return the time that decides."""
     time = recommendation.deciding_time
-    figures = [cell.figures[time] for cell in cells]
+    unknown = Figure(value=math.nan, unit="s")
+    figures = [unknown if cell.timing_valid is False else cell.figures[time] for cell in cells]
     unit = suited("s", *(figure.value for figure in figures))
     return Line(
         name="time",
@@ -296,22 +297,23 @@ def _time(recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
 
 def _amount(figure: str, recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
     unit = _unit(figure, recommendation)
-    texts = [unit.number(cell.value(figure)) for cell in cells]
+    texts = ["" if cell.timing_valid is False else unit.number(cell.value(figure)) for cell in cells]
     return Line(name=figure, title=f"{figure} [{unit.name}]", texts=texts, rank=1)
 
 
 def _with_start_up(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Line]:
     """Yield the speed-ups and costs that include start-up, if it changes one of them by more than MATERIAL."""
-    # If total times decide, the speed-ups have the start-up already.
-    is_by_training = recommendation.deciding_time == "time"
-    if not any(cell.value("total_time") > (1 + MATERIAL) * cell.value("time") for cell in cells):
+    # If total times decide, speed-ups and costs have the start-up already.
+    if recommendation.deciding_time != "time":
         return
-    speeds = [_ratio(_speed(recommendation, cell, "total_time")) if is_by_training else "" for cell in cells]
-    unit = _unit("cost", recommendation)
-    costs = ["" if recommendation.on_cpu else unit.number(cell.value("total_cost")) for cell in cells]
+    timed = [cell for cell in cells if cell.timing_valid is not False]
+    if not any(cell.value("total_time") > (1 + MATERIAL) * cell.value("time") for cell in timed):
+        return
+    speeds = [_ratio(_speed(recommendation, cell, "total_time")) for cell in cells]
+    unit, has_costs = _unit("cost", recommendation), not recommendation.on_cpu
+    costs = [unit.number(cell.value("total_cost")) if has_costs and cell in timed else "" for cell in cells]
     texts = [", ".join(filter(None, pair)) for pair in zip(speeds, costs, strict=True)]
-    figures = ["" if not any(speeds) else "speed-up", "" if recommendation.on_cpu else "cost"]
-    note = ", ".join(filter(None, figures))
+    note = ", ".join(name for name, known in (("speed-up", speeds), ("cost", costs)) if any(known))
     yield Line(name="with_start_up", title="with start-up", note=note, texts=texts, rank=2)
 
 

@@ -227,12 +227,15 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
 
 
 def _labelled(label: str, text: str, width: int) -> list[Text]:
-    first, *others = _wrapped(text, width - _INDENT)
-    return [Text.assemble(_label(label), first), *(Text.assemble(" " * _INDENT, other) for other in others)]
+    name = _label(label)
+    # The first line starts later behind a long label, which has no room for another word.
+    first, *others = _wrapped(f"{'_' * max(0, len(name[0]) - _INDENT)}{text}", width - _INDENT)
+    first = first[max(0, len(name[0]) - _INDENT) :]
+    return [Text.assemble(name, first), *(Text.assemble(" " * _INDENT, other) for other in others)]
 
 
 def _label(label: str) -> tuple[str, str]:
-    return f" {label:<{_INDENT - 1}}", "dim"
+    return f" {label:<{_INDENT - 2}} ", "dim"
 
 
 def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:

@@ -165,6 +165,8 @@ def training(fixed: Callable[[str], Any], most: int = 80) -> str:
     else:
         names = (fixed("model.name"), fixed("data.name")) if target in LOOPS else (target,)
         what = " on ".join(map(str, filter(None, names)))
+        sequence = fixed("model.sequence_length")
+        what += f" in sequences of {sequence:,}" if is_number(sequence) else ""
     lengths = ((unit, fixed(f"budget.{unit}")) for unit in BUDGET_UNITS)
     length = next((f"{n:,.12g} {unit if n != 1 else unit[:-1]}" for unit, n in lengths if is_number(n)), "")
     return ", ".join(filter(None, (one_line(what, most), length)))

@@ -385,6 +385,13 @@ def test_speed_ups_and_costs_with_start_up_have_a_line(start_up_s: float, line: 
     assert on_cpu.get("with_start_up") == (line and ["2.54×", "1.62×", "1.00×"])
 
 
+def test_times_that_include_start_up_have_no_second_line_with_it() -> None:
+    late = [replace(row, wall_s=row.wall_s + 200.0 * (row.gpus - 1)) for row in started_late(10.0)]
+    found = decided(late, price_per_gpu_hour=3.6, margin=0.01)
+    lines = texts(Candidates.of(found))
+    assert found.deciding_time == "total_time" and "with_start_up" not in lines and lines["cost"][0] == "0.0433"
+
+
 @pytest.mark.parametrize(
     ("start_up_s", "steps"),
     [

@@ -192,3 +192,10 @@ def test_label_of_any_length_is_wrapped_in_time() -> None:
         replace(record, lr_rule="x" * 100_000 if record.lr_rule == "none" else record.lr_rule) for record in on_cpu()
     ]
     assert "x" * 40 in "\n".join(rows(ended(records)))
+
+
+def test_long_label_is_apart_from_its_text() -> None:
+    rates = {0.25: 100.0, 0.5: 110.0, 1: 120.0}
+    records = [record_of(gpus, seed, metrics=measured(rate, 0.9)) for gpus, rate in rates.items() for seed in range(3)]
+    lines = rows(ended(records), 80)
+    assert any(line.startswith(" 0.25→0.5 GPUs ") for line in lines) and max(map(len, lines)) <= 80

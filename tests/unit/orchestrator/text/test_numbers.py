@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from orchestrator.text import numbers
 from orchestrator.text.numbers import one_line, suited
+from sweeps.identity import LOOPS
 
 
 @pytest.mark.parametrize(
@@ -117,3 +118,14 @@ def test_without_a_value_a_unit_stays() -> None:
 def test_text_that_xml_cannot_hold_is_replaced() -> None:
     assert one_line("a\x00b\ud800c\uffffd\n") == "a b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}d "
     assert len(one_line("x" * 500)) == 80
+
+
+def test_training_of_a_language_model_names_the_length_of_its_sequences() -> None:
+    config = {
+        "trainable._target_": LOOPS[0],
+        "model.name": "gpt",
+        "data.name": "text",
+        "model.sequence_length": 1024,
+        "budget.tokens": 16_384,
+    }
+    assert numbers.training(config.get) == "gpt on text in sequences of 1,024, 16,384 tokens"
