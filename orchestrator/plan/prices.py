@@ -36,24 +36,26 @@ class Offer:
 def read_prices(file: Path) -> list[Offer]:
     """Return the offers of a local file. Raises ConfigError with all errors."""
     try:
-        rows = csv.DictReader(io.StringIO(read_regular(file).decode("utf-8-sig")))
-        header = tuple(rows.fieldnames or ())
-        lines = list(rows)
+        rows = csv.reader(io.StringIO(read_regular(file).decode("utf-8-sig")))
+        # A quoted value may have several lines.
+        lines = [(rows.line_num, [value.strip() for value in row]) for row in rows if row]
     except (OSError, ValueError, csv.Error) as error:
         raise ConfigError([f"forecast.prices={file} cannot be read: {error}"]) from error
-    if header != COLUMNS:
+    header = lines[0][1] if lines else []
+    if header != list(COLUMNS):
         raise ConfigError([f"forecast.prices={file} has the columns {', '.join(header)}: write {', '.join(COLUMNS)}"])
     offers, errors = [], []
-    for number, line in enumerate(lines, start=2):
+    for number, values in lines[1:]:
         try:
-            gpus, price = int(line["gpus"]), float(line["price_per_hour"])
-        except (TypeError, ValueError):
-            gpus, price = 0, math.nan
-        if gpus < 1 or not 0 <= price < math.inf or not line["gpu"]:
-            errors.append(f"{file}, line {number}: give a GPU's name, its number and a price of at least 0")
-            continue
-        texts = {name: str(line[name] or "") for name in ("name", "gpu", "currency", "date")}
-        offers.append(Offer(gpus=gpus, price_per_hour=price, **texts))
+            name, gpu, gpus, price, currency, date = values
+            offer = Offer(name=name, gpu=gpu, gpus=int(gpus), price_per_hour=float(price), currency=currency, date=date)
+        except ValueError:
+            offer = None
+        if offer and offer.gpu and offer.gpus > 0 and 0 <= offer.price_per_hour < math.inf:
+            offers.append(offer)
+        else:
+            wanted = f"{len(COLUMNS)} values, with a GPU's name, its number and a price of at least 0"
+            errors.append(f"{file}, line {number}: write {wanted}")
     currencies = sorted({offer.currency for offer in offers})
     if len(currencies) > 1:
         errors.append(f"{file}: prices in {' and '.join(currencies)} cannot be compared: write one currency")

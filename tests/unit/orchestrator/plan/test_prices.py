@@ -41,7 +41,7 @@ def test_a_price_of_another_model_is_not_taken(tmp_path: Path, listed: str, gpu:
     ("text", "errors"),
     [
         ("a,b\n1,2\n", 1),
-        (f"{HEADER}x,H100,0,1,EUR,\ny,H100,1,nan,EUR,\nz,,1,1,EUR,\nw,H100,1\n", 4),
+        (f"{HEADER}x,H100,0,1,EUR,\ny,H100,1,nan,EUR,\nz, ,1,1,EUR,\nw,H100,1\nv,H100,1,2,50,EUR,\n", 5),
         (f"{HEADER}x,H100,1,1,EUR,\ny,H100,1,1,USD,\n", 1),
     ],
 )
@@ -51,6 +51,20 @@ def test_all_errors_of_a_file_are_told(tmp_path: Path, text: str, errors: int) -
     with pytest.raises(ConfigError) as caught:
         read_prices(file)
     assert len(caught.value.errors) == errors and all(str(file) in error for error in caught.value.errors)
+
+
+def test_an_error_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(f'{HEADER}\n"of two\nlines",H100,1,1,EUR,\n\ny,H100,1,free,EUR,\n')
+    with pytest.raises(ConfigError, match=", line 6: "):
+        read_prices(file)
+
+
+def test_spaces_around_values_do_not_matter(tmp_path: Path) -> None:
+    file = tmp_path / "prices.csv"
+    file.write_text(f"{HEADER.replace(',', ', ')}one, H100 , 1, 2.2, EUR,\ntwo,H100,2,9,EUR, 2026-01-01\n")
+    first, second = read_prices(file)
+    assert (first.gpu, first.currency, second.currency, second.date) == ("H100", "EUR", "EUR", "2026-01-01")
 
 
 def test_a_folder_is_no_price_list(tmp_path: Path) -> None:
