@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.analysis.objective import Measure
-from orchestrator.analysis.validity import is_valid
+from orchestrator.analysis.validity import is_invalid, is_valid
 from orchestrator.analysis.work import is_short
 from orchestrator.config.request import Terms
 from orchestrator.decision.recommendation import Remark, remark
@@ -86,7 +86,9 @@ class Eligible:
         # An infeasible cell may fit a larger cluster.
         is_unknown = without_result(cells, trials) | (cells["status"] == Status.INFEASIBLE.value)
         with_metric = has_metric(cells, trials, is_named=terms.report.names_metric)
-        has_figure = ok & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
+        # A window without a figure is too short to give one.
+        has_figure = cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
+        has_figure = ok & (has_figure | is_invalid(cells["timing_valid"]))
         misses_target = ok & (cells["n_reached"] == 0) & (not measure.why)
         known = has_figure & with_metric
         timed = known & is_valid(cells["timing_valid"])

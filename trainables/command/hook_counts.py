@@ -151,14 +151,17 @@ class CountedTraining:
         return figures | self._times(counted or global_batch_size, figures.get("tokens", 0))
 
     def _times(self, samples_per_step: float | None, tokens: int) -> dict[str, float]:
-        """Return the time of a step, its window, and the rates and the time of an epoch that follow; {} without one."""
+        """Return the time of a step, its window, and the rates and the time of an epoch that follow.
+
+        If the training ended within its warm-up, only the window is returned, with 0 steps.
+        """
         later = [counts.later for counts in self.trained]
         # The first epoch has compilation and cold caches; it counts only if there is little else.
         is_enough = all(tally.seconds >= SHORTEST_WINDOW_S and tally.steps >= FEWEST_WINDOW_STEPS for tally in later)
         timed = later if is_enough else [counts.warm for counts in self.trained]
         steps, one = min(tally.steps for tally in timed), self.trained[0]
         if not steps:
-            return {}
+            return {"window_s": 0.0, "window_steps": 0}
         # Ranks of a process group that wait for the evaluation of another one count that time, and only that one does
         # not: the shortest time counts. Without a group the slowest process counts.
         is_together = all(counts.world > 1 and counts.connected for counts in self.trained)

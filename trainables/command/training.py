@@ -302,7 +302,8 @@ def _remarks(
     if metrics.between_lines:
         yield "no line reports a time: epoch_s is the time between epochs' lines, including evaluation"
     yield from metrics.output.steps.remarks()
-    if not has_speed and not metrics.output.found_nothing:
+    # A window without steps says that the training was too short.
+    if not has_speed and not metrics.output.found_nothing and "window_steps" not in figures:
         yield "nothing reports how long an epoch takes: see trainable.metrics.epoch_s, trainable.epoch_pattern"
     if "epoch_s" in figures and "samples_per_s" not in figures:
         yield "without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up"

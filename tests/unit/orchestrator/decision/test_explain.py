@@ -234,6 +234,12 @@ def test_unmeasured_energy_recommends_nothing(records: list[TrialRecord]) -> Non
     assert decision.headline.values["measure"].startswith("energy ")
 
 
+def test_training_too_short_for_any_figure_is_a_timing_that_is_not_valid() -> None:
+    within_warmup = {"samples": 200, "window_s": 0.0, "window_steps": 0, "val_accuracy": 0.9}
+    decision = decided([record_of(1, seed, metrics=within_warmup) for seed in range(2)])
+    assert left_out(decision) == {"cells_not_timed": 1} and decision.headline.code != "none_measured"
+
+
 @pytest.mark.parametrize(
     ("status", "code", "to_report"), [(Status.OK, "none_measured", True), (Status.FAILED, "none_ok", None)]
 )

@@ -92,6 +92,8 @@ def test_workers_are_the_processes_that_train_together(
         ([counts(0, 1, is_input=True)], 8, {"samples_per_s": 80, "rate_source": "counted"}),
         ([counts(0, 1, is_input=True)], 32, {"samples_per_s": 320, "rate_source": "assumed"}),
         ([counts(0, 1, **NO_LOADER)], None, {"samples": ABSENT, "samples_per_s": ABSENT, "steps": 100}),
+        # It ended within its warm-up.
+        ([counts(0, 1, warm=Tally(), later=Tally())], 8, {"samples": 800, "window_steps": 0, "samples_per_s": ABSENT}),
     ],
 )
 def test_figures_are_those_of_distinct_samples(
