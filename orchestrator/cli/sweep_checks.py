@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.cli.recorded_arguments import command_again
-from orchestrator.config.checked_sweep import CheckedSweep, code_in
+from orchestrator.config.checked_sweep import CheckedSweep, code_in, device_of
 from orchestrator.config.compose import Composition
 from orchestrator.config.key_checks import (
     axis_value_errors,
@@ -102,7 +102,7 @@ def checked(composition: Composition) -> CheckedSweep:
     remarks: list[str] = []
     expanded_axes: Axes = {} if request.settings.mode in READING else sweep.axes(nodes or (_SOME_CLUSTER,))
     for variant in sweep.variants.values():
-        remarks += setup_remarks(variant, expanded_axes)
+        remarks += setup_remarks(_on_nodes(variant, nodes), expanded_axes)
     remarks += [*sweep_remarks(config, trials), *tracker_remarks(config["tracker"])]
     return replace(sweep, remarks=tuple(dict.fromkeys(remarks)))
 
@@ -116,7 +116,8 @@ def _trials_of(
 
     def check(config: Mapping[str, Any], *, whole: bool = True) -> list[str]:
         runs_here = request.settings.mode in RUNNING and nodes is not None
-        return list(_trial_errors(config, sweep.composition.arguments, whole=whole, runs_here=runs_here))
+        arguments = sweep.composition.arguments
+        return list(_trial_errors(_on_nodes(config, nodes), arguments, whole=whole, runs_here=runs_here))
 
     # If config keys are axes, only a variant shows whether the trainable gets all it needs.
     errors = check(config, whole=all(axis in STANDARD_AXES for axis in axes))
@@ -133,6 +134,13 @@ def _trials_of(
     except ConfigError as error:
         errors += error.errors
     return trials, [*errors, *received_errors(config, trials, axes)]
+
+
+def _on_nodes(config: Mapping[str, Any], nodes: Sequence[Node] | None) -> Mapping[str, Any]:
+    """Return the config with the device that trials have on these nodes; as it is if only a cluster knows them."""
+    if nodes is None:
+        return config
+    return {**config, "resources": {**config["resources"], "device": device_of(config, nodes)}}
 
 
 def _check_named(composition: Composition) -> None:

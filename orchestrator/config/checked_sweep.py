@@ -72,7 +72,7 @@ class CheckedSweep:
         axes = self.request.sweep.axes
         if axes.get("gpus") != AUTO_GPUS:
             return axes
-        most = sum(_node_sizes(self.config, nodes, _device(self.config, nodes)))
+        most = sum(_node_sizes(self.config, nodes, device_of(self.config, nodes)))
         return {**axes, "gpus": [2**power for power in range(max(1, most).bit_length())]}
 
     def trials(
@@ -139,7 +139,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         if trainable.get(key) is None:
             raise ValueError(f"trainable.{key} is not set")
     resources = config["resources"]
-    computes_on = _device(config, nodes)
+    computes_on = device_of(config, nodes)
     timing, strategy = resources["timing"], config["strategy"]
     # The optimizer that LR rules look at: the trainable's declaration precedes the section.
     declared = trainable.get("optimizer")
@@ -283,7 +283,7 @@ def _gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, types if isinstance(types, list) else [types] if types else []))
 
 
-def _device(config: Mapping[str, Any], nodes: Sequence[Node]) -> str:
+def device_of(config: Mapping[str, Any], nodes: Sequence[Node]) -> str:
     """Return the device that trials run on, cuda or cpu; a configured GPU type implies cuda."""
     configured: str = config["resources"]["device"]
     if configured != "auto":

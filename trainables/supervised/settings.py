@@ -25,6 +25,7 @@ from trainables.component_registry import (
     MODELS,
     OF_IMAGES_TOO,
     OF_TOKENS,
+    OPTIMIZERS,
     SCHEDULES,
     TEXTS,
     factory_of,
@@ -47,6 +48,9 @@ CHOICES = {
     "exchange": ("full", "bf16"),
     "checkpoint": ("off", "epochs"),
 }
+
+OF_GPUS = {"precision": ("tf32",), "cuda_graph": ("on",), "fp8": ("tensorwise", "rowwise")}
+"""{key of the section: its values that CPUs do not have}"""
 
 LEAST = {
     "branch_tokens": 1,
@@ -172,6 +176,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     if (config.get("budget") or {}).get("tokens") is not None and data.get("name") in set(DATA) - set(TEXTS):
         yield f"budget.tokens={config['budget']['tokens']} is a length for language models; images count as samples"
     yield from _layout_errors(config)
+    yield from _step_errors(config)
     if model.get("lora") and (config.get("optimizer") or {}).get("name") == "muon":
         yield "optimizer=muon needs parameters beside the blocks' matrices, and adapters have none: optimizer=adamw"
     unfit = [*_name_errors(config), *_label_errors(model, data)]
@@ -188,6 +193,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         if fp8 in ("tensorwise", "rowwise") and find_spec("torchao") is None:
             yield f"trainable.fp8={fp8} needs a further package: pip install 'sweep-orchestrator[fp8]'"
         yield from list(absent(data, config["model"])) or content_errors(config)
+        yield from _without_gpu(config)
     try:
         growth = Growth.of(config["schedule"])
         if config["schedule"]["name"] in SCHEDULES:  # the user's own code is not imported here
@@ -211,6 +217,7 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
         )
     if not runs_here(config):
         yield from not_here(config, absent(config.get("data") or {}, config.get("model")))
+        yield from _without_gpu(config)
 
 
 def _is_on_one_gpu(config: Mapping[str, Any]) -> bool:
@@ -227,13 +234,21 @@ def _layout_errors(config: Mapping[str, Any]) -> Iterator[str]:
     strategy, degree = config.get("strategy", "auto"), config.get("tensor_parallel", 1)
     trainable, model = config["trainable"], config.get("model") or {}
     is_divided = is_whole(degree) and degree > 1
-    is_sharded = may_shard(strategy) and not _is_on_one_gpu(config)
-    if trainable.get("cuda_graph") == "on" and (is_sharded or is_divided):
+    if is_divided or (may_shard(strategy) and not _is_on_one_gpu(config)):
         cause = f"tensor_parallel={degree}" if is_divided else f"strategy={strategy}"
-        yield (
-            f"{cause} needs trainable.cuda_graph=off: every pass gathers parameters to new addresses, and a graph"
-            " replays the first ones"
-        )
+        if trainable.get("cuda_graph") == "on":
+            yield (
+                f"{cause} needs trainable.cuda_graph=off: every pass gathers parameters to new addresses, and a graph"
+                " replays the first ones"
+            )
+        for measure in _noise_measures(config):
+            yield f"{measure} needs strategy=ddp: with {cause} no rank has whole gradients"
+    if strategy == "data_parallel":
+        for key, values in (("compile", ("default", "max-autotune")), ("cuda_graph", ("on",))):
+            if trainable.get(key) in values:
+                yield f"strategy=data_parallel needs trainable.{key}=off: its replicas run in other threads"
+    if strategy == "independent" and model.get("batch_norm") == "sync":
+        yield "model.batch_norm=sync joins the ranks of one model, and strategy=independent trains one on each"
     if not is_divided:
         return
     if model.get("name") not in OF_TOKENS:
@@ -248,6 +263,36 @@ def _layout_errors(config: Mapping[str, Any]) -> Iterator[str]:
     if optimizer in ("lars", "lamb"):
         yield f"tensor_parallel={degree} needs another optimizer: {optimizer} needs the norm of each whole layer"
     yield from tensor_errors(model, degree)
+
+
+def _step_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an error for each way to compute a step that excludes another one."""
+    trainable, optimizer = config["trainable"], (config.get("optimizer") or {}).get("name")
+    captures, scales_loss = trainable.get("cuda_graph") == "on", trainable.get("precision") == "fp16"
+    for measure in _noise_measures(config):
+        if captures:
+            yield f"{measure} needs trainable.cuda_graph=off: the host cannot see the gradients in a graph"
+        if scales_loss:
+            yield f"{measure} needs another trainable.precision than fp16, whose gradients are scaled"
+    if captures and optimizer == "muon":
+        yield "optimizer=muon cannot be captured in a CUDA graph: set trainable.cuda_graph=off"
+    elif captures and scales_loss and optimizer in set(OPTIMIZERS) - {"sgd", "adam", "adamw"}:
+        yield f"trainable.cuda_graph=on with precision=fp16 needs optimizer=sgd, adam or adamw, not {optimizer}"
+
+
+def _noise_measures(config: Mapping[str, Any]) -> list[str]:
+    """Return the keys by which gradient noise is measured."""
+    by_rule = ["lr_rule=adascale"] if "adascale" in (_axes(config).get("lr_rule") or ()) else []
+    return by_rule + (["trainable.noise_scale=true"] if config["trainable"].get("noise_scale") else [])
+
+
+def _without_gpu(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each key that needs GPUs, if the trials run without; their device may not be known yet."""
+    trainable = config["trainable"]
+    if (config.get("resources") or {}).get("device") == "cpu":
+        for key, values in OF_GPUS.items():
+            if trainable.get(key) in values:
+                yield f"trainable.{key}={trainable[key]} needs a GPU, and these trials run on CPUs"
 
 
 def _name_errors(config: Mapping[str, Any]) -> Iterator[str]:

@@ -34,6 +34,16 @@ def test_wrong_value_is_refused_in_a_mode_that_reads(capsys):
     assert "report.margin" in capsys.readouterr().err
 
 
+def test_values_of_gpus_are_looked_up_on_the_nodes_of_the_sweep(capsys):
+    arguments = ["sweep=batch_scaling", "trainable.precision=tf32", "backend=inprocess"]
+    assert main(arguments) == 2
+    assert "trainable.precision=tf32" in capsys.readouterr().err
+    assert main([*arguments, "mode=plan"]) == 0
+    assert "trainable.precision=tf32" in capsys.readouterr().out
+    assert main([*arguments, "mode=plan", "resources.device=cuda"]) == 0
+    assert "trainable.precision=tf32" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.trainables.ranks import CONFIG
+from tests.unit.trainables.ranks import CONFIG, request, run
 from trainables.supervised.settings import errors, own_factory_errors, remarks
 
 
@@ -43,6 +43,27 @@ GROWING = {"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}
         (GRAPHED_FSDP | {"sweep": {"axes": {"gpus": [1]}}}, []),
         (GRAPHED_FSDP | {"sweep": {"axes": {"gpus": [1, 2]}}}, ["strategy=fsdp needs trainable.cuda_graph=off"]),
         (HALVED | {"trainable": {"cuda_graph": "on"}}, ["tensor_parallel=2 needs trainable.cuda_graph=off"]),
+        (
+            {"strategy": "fsdp", "trainable": {"noise_scale": True}, "sweep": {"axes": {"gpus": [1, 2]}}},
+            ["noise_scale=true needs strategy=ddp"],
+        ),
+        (
+            {"trainable": {"cuda_graph": "on", "noise_scale": True}, "sweep": {"axes": {"lr_rule": ["adascale"]}}},
+            ["lr_rule=adascale needs trainable.cuda_graph=off", "noise_scale=true needs trainable.cuda_graph=off"],
+        ),
+        ({"trainable": {"precision": "fp16", "noise_scale": True}}, ["noise_scale=true needs another"]),
+        ({"trainable": {"precision": "fp16", "cuda_graph": "on"}}, []),
+        ({"trainable": {"cuda_graph": "on"}, "optimizer": {"name": "lars"}}, []),
+        (
+            {"trainable": {"precision": "fp16", "cuda_graph": "on"}, "optimizer": {"name": "lars"}},
+            ["optimizer=sgd, adam or adamw, not lars"],
+        ),
+        ({"trainable": {"cuda_graph": "on"}, "optimizer": {"name": "muon"}}, ["optimizer=muon"]),
+        (
+            {"trainable": {"cuda_graph": "on", "compile": "default"}, "strategy": "data_parallel"},
+            ["strategy=data_parallel needs trainable.compile", "strategy=data_parallel needs trainable.cuda_graph"],
+        ),
+        ({"model": {"name": "resnet18", "batch_norm": "sync"}, "strategy": "independent"}, ["model.batch_norm=sync"]),
         (HALVED, []),
         (HALVED | {"model": GPT | {"heads": 25, "width": 1600}}, ["model.heads=25"]),
         (HALVED | {"model": GPT | {"kv_heads": 1}}, ["model.kv_heads=1"]),
@@ -86,6 +107,19 @@ GROWING = {"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}
 )
 def test_config_errors(sections: dict[str, Any], named: list[str]) -> None:
     assert_named(errors(CONFIG | sections), named)
+
+
+@pytest.mark.parametrize("changed", [{"cuda_graph": "on"}, {"precision": "tf32"}])
+def test_values_of_gpus_are_errors_where_a_trial_runs_on_cpus(
+    changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    config = CONFIG | {"trainable": CONFIG["trainable"] | changed, "mode": "run"}
+    for device, named in {"cpu": [f"trainable.{key}={value}" for key, value in changed.items()], "cuda": []}.items():
+        on_device = config | {"resources": {"device": device}}
+        assert_named(errors(on_device), named)
+        assert_named(remarks(on_device | {"mode": "plan"}), named)
+    assert run(request(config=config))["status"] == "failed"
 
 
 def test_data_must_be_where_trials_run(monkeypatch: pytest.MonkeyPatch) -> None:
