@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.cli.recorded_arguments import continued, with_recorded
+from orchestrator.cli.recorded_arguments import applicable, check_applied, continued, with_recorded
 from orchestrator.config.compose import WRONG, Composition, initialised
 from orchestrator.config.hydra_private import (
     error_line,
@@ -230,8 +230,12 @@ def _run(overrides: Sequence[str], results: Results | None) -> int:
     """Carry out one mode. Raises ConfigError if the request is invalid."""
     from orchestrator.cli.sweep_checks import checked, composed
 
-    composition = composed(overrides)
+    try:
+        composition = composed(overrides)
+    except ConfigError as error:
+        raise ConfigError(applicable(error.errors, overrides)) from None
     if without_sweep := WITHOUT_SWEEP.get(str(composition.config["mode"])):  # it may be a list, which `checked` refuses
+        check_applied(composition, Path(composition.config["results_dir"]))
         return without_sweep(composition)
     sweep = checked(composition)
     request = sweep.request
@@ -239,6 +243,7 @@ def _run(overrides: Sequence[str], results: Results | None) -> int:
     if request.settings.mode == "plan" and not request.settings.cluster.address and not request.store:
         _check_writable(folders)  # what run would refuse; nodes of a cluster may have other folders
     if request.settings.mode not in RUNNING:
+        check_applied(composition, request.results_dir)
         return MODES[request.settings.mode](replace(sweep, results=results))
     # The name of Hydra's output folder is known only up to an interpolation: `outputs/${now:%Y-%m-%d}`.
     pattern = cast(dict[str, str], OmegaConf.to_container(composition.hydra.run, resolve=False))["dir"]

@@ -325,7 +325,7 @@ class SweepSection:
     """the speed-up compares cells with the same batch per GPU (weak) or the same global batch (strong); auto: with the
     side of the batch that is an axis"""
     baseline: Any = key(None, Structure(form="a cell like {gpus: 1, lr_rule: none}", fits=is_mapping, null=True))
-    """the cell to compare with, as {axis: value}; null: the ok cell with the fewest GPUs"""
+    """the cell that speedup.md compares with, as {axis: value}; null: the ok cell with the fewest GPUs"""
     phases: Any = key(None, Described(form="[probe, train]", fits=lambda value: value == ["probe", "train"], null=True))
     """[probe, train]: short probes of every speed, then only the trials that can still change the recommendation; the
     others are skipped"""

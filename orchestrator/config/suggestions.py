@@ -243,7 +243,7 @@ def _each_setting(typed: Typed, config: Surroundings) -> str:
         return ""
     items = [item.partition(":") for item in re.split(r",(?=\s*[\w.]+\s*:)", settings[1])]
     given = {name.strip(): item.strip() for name, _, item in items}
-    meant = [SCHEMA.get(replacement.text) for replacement in Synonyms.read().replacements.get(plain(typed.key), ())]
+    meant = [SCHEMA.get(replacement.text) for replacement in Synonyms.read().replacements.get(typed.name, ())]
     # These are the limits of one setting, or one value.
     if {"min", "max"} <= {*given} or any(kind and kind.admits(given) for kind in meant):
         return ""

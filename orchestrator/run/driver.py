@@ -24,7 +24,7 @@ from orchestrator.backends.backend_choice import (
     nodes_ready,
 )
 from orchestrator.backends.ray.token import token_place
-from orchestrator.config.checked_sweep import CheckedSweep
+from orchestrator.config.checked_sweep import CheckedSweep, baseline_errors
 from orchestrator.config.request import Request
 from orchestrator.config.schema import value_at
 from orchestrator.plan.plan import Plan
@@ -314,6 +314,10 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
             raise ConfigError([*lines, f"{folder.journal}: no trial can be read{stand}"])
         _check_target(request, history)
         differing, arguments = what_if(history)
+        points = [end.axes for end in history.ends.values()]
+        # The sweep's own baseline may still have to run.
+        if differing and (errors := list(baseline_errors(request.settings.sweep.baseline or {}, points))):
+            raise ConfigError(errors)
         folder = replace(folder, what_if=differing, set_aside=history.set_aside)
         folder.create_output()
         end = tables_written(request, folder, history, arguments=arguments, problems=results.problems)

@@ -11,7 +11,6 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from orchestrator.config.commands import shell_command
 from orchestrator.config.request import Request
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.history import changes_between
+from orchestrator.store.results_folder import free_beside
 from orchestrator.telemetry.foreign_load import load_now
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from sweeps.errors import ConfigError
@@ -114,10 +114,7 @@ def check_hardware(request: Request, before: Hardware, now: Hardware) -> None:
 
 def way_on(request: Request) -> str:
     """Return what to write if the results in the sweep's folder are others: a name that is free, or a permission."""
-    folder = request.results_dir
-    places = (folder.with_name(f"{folder.name}_{number}") for number in count(2))
-    free = next(place for place in places if not place.exists())
-    return f"set sweep.name={free.name}, or continue here with allow_changed=true"
+    return f"set sweep.name={free_beside(request.results_dir).name}, or continue here with allow_changed=true"
 
 
 def load_warning(to_run: Sequence[TrialSpec]) -> str:

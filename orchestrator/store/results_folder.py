@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from orchestrator.store.files import make_directory, refuse_link
@@ -167,6 +168,12 @@ class ResultsFolder:
 def quarantine_of(journal: Path) -> Path:
     """The quarantine file of a journal."""
     return journal.with_name(f"{journal.name}.quarantine")
+
+
+def free_beside(folder: Path) -> Path:
+    """Return the place of a further sweep beside this one: the first of NAME_2, NAME_3 … that does not exist."""
+    places = (folder.with_name(f"{folder.name}_{number}") for number in count(2))
+    return next(place for place in places if not place.exists())
 
 
 def results_below(folder: Path) -> list[str]:
