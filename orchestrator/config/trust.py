@@ -28,6 +28,7 @@ from orchestrator.config.content_hashes import (
 )
 from orchestrator.config.hydra_private import OWN_PLUGINS, parsed_overrides
 from orchestrator.config.overrides import folder_of, key_of
+from orchestrator.config.schema import OWN_SECTIONS
 from orchestrator.config.search_path import shipped_dirs
 from sweeps.errors import ConfigError
 
@@ -122,10 +123,11 @@ def _factories(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every (dotted key, name) in a config that names code: targets, and names with a colon."""
+    """Yield every (dotted key, name) in a config that names code: targets, and a trainable's names with a colon."""
     for dotted, names, item in _leaves(value, key):
-        is_name = dotted.endswith("name") and isinstance(item, str) and ":" in item and dotted != "sweep.name"
-        if (_ALWAYS_CODE & names and item is not None) or (is_name and "name" in names):
+        is_name = "name" in names and dotted.endswith("name") and isinstance(item, str) and ":" in item
+        is_own = dotted.partition(".")[0] in OWN_SECTIONS  # whose names are texts, such as sweep.name
+        if (_ALWAYS_CODE & names and item is not None) or (is_name and not is_own):
             yield dotted, str(item)
 
 

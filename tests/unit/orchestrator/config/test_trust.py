@@ -20,8 +20,11 @@ def test_shipped_trainables_are_registered() -> None:
     )
 
 
-def test_colon_in_the_name_of_a_sweep_names_no_code() -> None:
-    assert errors({"sweep": {"name": "run 1: lr"}}) == []
+@pytest.mark.parametrize(
+    "section", [{"sweep": {"name": "run 1: lr"}}, {"report": {"metric": {"name": "val:acc", "better": "higher"}}}]
+)
+def test_colon_in_a_name_outside_of_the_trainable_names_no_code(section: dict[str, Any]) -> None:
+    assert errors(section) == []
 
 
 @pytest.mark.parametrize(
