@@ -238,7 +238,9 @@ def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:
         if row is not None:
             why = None
         elif known.any():
-            why = contenders.remark("none_keeps_margin")
+            likeliest = _likeliest(contenders, known)
+            p_within = float(choice.p_within[likeliest])
+            why = contenders.remark("none_keeps_margin", name=contenders.names[likeliest], p_within=p_within)
         elif not ok.any():
             why = remark("skipped_by_rule" if contenders.is_ruled_out(gpus) else "no_ok_cell")
         elif set(tried.loc[ok, "cell_id"]) <= contenders.eligible.without_metric:

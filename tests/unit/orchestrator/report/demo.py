@@ -169,6 +169,7 @@ def use(name: str) -> Remark:
 NOT_MADE = not_made(Terms())
 """For tests in which nothing depends on the recommendation."""
 
+NO_CELL_KEEPS_MARGIN = remark("none_keeps_margin", name="4×32 sqrt", p_within=0.19, metric=Terms().metric)
 RECOMMENDATION = Recommendation(
     terms=Terms(),
     measure="time for the fixed budget",
@@ -184,7 +185,7 @@ RECOMMENDATION = Recommendation(
     commands=(f"python '{EVIL}'",),
     gpu_counts=(
         GpuCount(gpus=1, name="1 GPU", cell_id="1-32-none"),
-        GpuCount(gpus=4, name="4 GPUs", cell_id=None, why_none=remark("none_keeps_margin")),
+        GpuCount(gpus=4, name="4 GPUs", cell_id=None, why_none=NO_CELL_KEEPS_MARGIN),
         GpuCount(gpus=8, name="8 GPUs", cell_id="8-128-sqrt"),
     ),
 )
