@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator.config.request import Metric
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.recommendation import NO_OBJECTIVE
+from orchestrator.statistics.margins import excess
 from orchestrator.store.record import metric_value, tokens_per_s
 from orchestrator.telemetry.timing_gate import FAULTS, VALID, Judgement, with_reasons
 from orchestrator.text.cell_labels import gpus_in_words, trial_label
@@ -73,11 +74,12 @@ class InterimResults:
         for trial_id, value in self._metrics().items():
             scores.setdefault(self._rows[trial_id][0]["cell_id"], []).append(self._metric.sign * value)
         cells = {cell: fmean(values) for cell, values in scores.items()}
-        least = max(cells.values(), default=-math.inf) - self._margin
+        best = max(cells.values(), default=-math.inf)
         fastest: dict[float, tuple[float, str, str]] = {}
         for trial_id, (rate, unit, row) in self._rates.items():
             cell_id = self._rows.get(trial_id, (row, VALID))[0]["cell_id"]
-            if cells.get(cell_id, math.inf) >= least and rate > fastest.get(row["gpus"], (0.0,))[0]:
+            is_within = excess(best - cells.get(cell_id, math.inf), self._margin) <= 0
+            if is_within and rate > fastest.get(row["gpus"], (0.0,))[0]:
                 fastest[row["gpus"]] = (rate, unit, trial_label(row))
         return fastest
 

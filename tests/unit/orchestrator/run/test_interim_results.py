@@ -28,9 +28,13 @@ def test_a_kind_of_which_all_trials_failed_is_named(ok, failed, expected):
     assert all(part in line and "rerun=failed" in line for part, line in zip(expected, lines, strict=True))
 
 
-def test_the_leader_is_as_accurate_as_the_best_within_the_margin():
-    interim = InterimResults(Metric(), margin=0.02)
-    for number, (rate, accuracy) in enumerate([(100.0, 0.97), (150.0, 0.96), (900.0, 0.15)]):
+@pytest.mark.parametrize(
+    ("best", "leader", "margin"),
+    [(0.97, 0.96, 0.02), (0.5006, 0.4006, 0.1)],  # a loss of just the margin is within it
+)
+def test_the_leader_is_as_accurate_as_the_best_within_the_margin(best, leader, margin):
+    interim = InterimResults(Metric(), margin=margin)
+    for number, (rate, accuracy) in enumerate([(100.0, best), (150.0, leader), (900.0, 0.15)]):
         metrics = {"samples_per_s": rate, "val_accuracy": accuracy}
         own = {
             "trial_id": str(number),
