@@ -356,12 +356,12 @@ class Settings:
         ),
         heading="What runs",
     )
-    """run: run or continue the sweep, then report; plan: show what would run; forecast: memory, speed, time and
-    cost of all cells, from what has run or from rehearsals, or of more GPUs (forecast.gpus); settle: run, then
-    further seeds of the cells in question, until the verdict is CLEAR; report: write the tables from existing
-    results; compare: with other results; verify: check that results are complete and undamaged; status: what
-    runs now, what is done, the time left; watch: the same and more as a page in the browser; list: all sweeps
-    in results_dir; launch: print files that start a cluster; init: write a project of your own"""
+    """run: run or continue the sweep, then report; plan: show what would run; forecast: memory, speed, time and cost of
+    all cells, from what has run or from rehearsals, or of more GPUs (forecast.gpus); settle: of a sweep with results,
+    further seeds of the cells in question until the verdict is CLEAR; report: write the tables from existing results;
+    compare: with other results; verify: check that results are complete and undamaged; status: what runs now, what is
+    done, the time left; watch: the same and more as a page in the browser; list: all sweeps in results_dir; launch:
+    print files that start a cluster; init: write a project of your own"""
     sweep: SweepSection = section(SweepSection)
     strategy: str = key("auto", choice("auto", *STRATEGIES))
     """auto: one process for one rank, ddp for several

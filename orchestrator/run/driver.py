@@ -25,6 +25,7 @@ from orchestrator.backends.backend_choice import (
 )
 from orchestrator.backends.ray.token import token_place
 from orchestrator.config.checked_sweep import CheckedSweep, baseline_errors
+from orchestrator.config.commands import command
 from orchestrator.config.request import Request
 from orchestrator.config.schema import value_at
 from orchestrator.plan.plan import Plan
@@ -120,9 +121,12 @@ class SweepRun:
     began_s: float = field(default_factory=time.monotonic)
 
     def check_journal(self) -> None:
-        """Report damage. Raises ConfigError if the journal is of another config."""
+        """Report damage. Raises ConfigError if the journal is of another config, or has nothing to settle."""
         show_problems(self.damages, self.console)
         history, request = self.journal.history, self.checked.request
+        if request.settings.mode == "settle" and not history.all_ends:
+            first = command(self.checked.composition.arguments, [], dropped=("mode=",))
+            raise ConfigError([f"{request.results_dir} has no results to settle: write {first}"])
         changes = history.changes(self.fingerprint)
         if changes and history.has_answers and not request.settings.allow_changed:
             heading = f"{request.results_dir} holds results from another configuration or other code:"

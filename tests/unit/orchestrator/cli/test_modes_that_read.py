@@ -1,6 +1,7 @@
 """mode=report with claims, forecast, compare and plan: from the command line to the text, on hand-made journals."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,3 +125,14 @@ def test_refuted_claim_sets_the_exit_status(start: Callable[..., tuple[int, str]
     status, told = start("mode=report", "report.html=false", claim, "claims.fail_on=refuted")
     assert status == 1
     assert "claims.fail_on" in told and sentence in told
+
+
+def test_there_is_nothing_to_settle_before_a_sweep_has_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep=batch_scaling", "mode=settle", "report.margin=0.02"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    typed = shlex.split(line.partition("write python -m orchestrator ")[2])
+    assert typed == ["sweep=batch_scaling", "report.margin=0.02"]
+    assert not (tmp_path / "results" / "batch_scaling").exists()
