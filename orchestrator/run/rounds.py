@@ -8,7 +8,7 @@ first source with trials makes the round.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from orchestrator.backends.backend_choice import nodes_ready
 from orchestrator.config.request import Request
@@ -43,6 +43,8 @@ class Round:
     left_out: LeftOut = ()
     copied: Sequence[tuple[TrialSpec, TrialRecord]] = ()
     """Trials whose result is that of another trial, which has ended."""
+    timed_with: Mapping[str, str] = field(default_factory=dict)
+    """The trials whose timing is to be that of another one, by their ids."""
     message: str = ""  # shown when the trials are queued, if they were not waiting before
 
 
@@ -260,15 +262,17 @@ class Rounds:
         self._waiting = plan.may_run(waits=request.waits)
         self._extra_seeds = FurtherSeeds(request, plan, more_seeds)
         self._branches = Branches(plan, self._waiting, session)
+        self._timings = SharedTimings(history, plan.trials)
         repetitions = Repetitions(request, plan, self._extra_seeds)
+        timings = [self._timings.next, repetitions.next]
         self._sources: list[TrialSource]
         # Repetitions come before the end: good measurements may open further cells.
         if request.settings.sweep.phases:
             probe_then_train = ProbeThenTrain(request, plan)
-            self._sources = [probe_then_train.next, repetitions.next, probe_then_train.rest]
+            self._sources = [probe_then_train.next, *timings, probe_then_train.rest]
         else:
             grid = WholeGrid(plan)
-            self._sources = [grid.copies, self._branches.without_base, grid.next, repetitions.next]
+            self._sources = [grid.copies, self._branches.without_base, grid.next, *timings]
         self._sources.append(self._extra_seeds.next)
 
     @property
@@ -306,7 +310,7 @@ class Rounds:
             ),
             patience=patience,
             supplier=self,
-            as_started=SharedTimings(history).as_started,
+            as_started=self._timings.as_started,
             equal_failures=None if has_ok_trial else request.settings.equal_failures,
         )
 
@@ -324,6 +328,8 @@ class Rounds:
             for trial, end in answer.copied:
                 self._session.copied(trial, end)
                 self._branches.close(trial)
+            for trial_id, other in answer.timed_with.items():
+                self._session.timed_with(trial_id, other)
             self._session.left_out(answer.left_out)
             gone = {trial.trial_id for trial, _ in (*answer.copied, *answer.left_out)}
             gone |= {trial.trial_id for trial in answer.trials}
@@ -353,8 +359,9 @@ class SharedTimings:
     This holds for the project's own training loop, whose steps take equally long at any rate, on the same nodes.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, trials: Iterable[TrialSpec] = ()) -> None:
         self._history = history
+        self._of_loops = {trial.trial_id for trial in trials if trial.trainable in LOOPS}
         self._started: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         """The trials that this driver has started, by their steps and nodes."""
 
@@ -363,6 +370,7 @@ class SharedTimings:
         trial, group = start.trial, same_steps_and_seed(start.trial)
         if not group or trial.trainable not in LOOPS or trial.measures:
             return trial
+        self._of_loops.add(trial.trial_id)
         place = tuple(node.name for node in start.nodes)
         alike = self._started.setdefault((group, place), [])
         timed = [trial_id for trial_id in alike if trial_id != trial.trial_id and self._is_timed(trial_id)]
@@ -371,13 +379,33 @@ class SharedTimings:
             return trial
         return trial.with_settings(timed_with=timed[0])
 
+    def next(self, waiting: Sequence[TrialSpec], history: History) -> Round:
+        """Return which disturbed timings need no repetition, because another trial has timed the same steps."""
+        valid: dict[str, str] = {}  # the first trial with a valid timing, by what trials alike have in common
+        disturbed: dict[str, str] = {}
+        ends = history.ends
+        timed = {trial_id: end for trial_id, end in ends.items() if trial_id in self._of_loops and _has_speed(end)}
+        in_need, judgements = needs_repetition(ends), judgements_of(list(timed.values()))
+        for trial_id, end in timed.items():
+            group = same_timing(end)
+            if group and trial_id in in_need:
+                disturbed[trial_id] = group
+            elif group and trial_id in judgements and judgements[trial_id].fault is None:
+                valid.setdefault(group, trial_id)
+        return Round(timed_with={trial_id: valid[group] for trial_id, group in disturbed.items() if group in valid})
+
     def _is_timed(self, trial_id: str) -> bool:
         """Return whether the trial has ended, and its timing is valid and not that of another trial."""
         trial = self._history.of(trial_id)
-        if trial.running or trial.end is None or trial.end.timed_with or "samples_per_s" not in trial.end.metrics:
+        if trial.running or trial.end is None or not _has_speed(trial.end):
             return False
         judgement = judgements_of([trial.end]).get(trial_id)
         return judgement is not None and judgement.fault is None
+
+
+def _has_speed(end: TrialRecord) -> bool:
+    """Return whether the trial has measured a speed itself."""
+    return not end.timed_with and "samples_per_s" in end.metrics
 
 
 def _memory(history: History) -> GpuFractions:

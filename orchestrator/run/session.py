@@ -172,6 +172,10 @@ class Session:
         self._append_end(record, {"files": digests(self._folder.trial(trial.trial_id))})
         self._display.copied(trial, original, judgements_of([original]).get(original.trial_id, VALID))
 
+    def timed_with(self, trial_id: str, other: str) -> None:
+        """Journal that the timing of a trial, and of all alike, is that of another one."""
+        self._journal.append(Kind.TIMED, {}, {"trial_id": trial_id, "timed_with": other})
+
     def drop_branch_point(self, branch: TrialSpec) -> None:
         """Delete the checkpoint that a branch started from."""
         # A checkpoint has the size of the model and its optimizer, and there is one for each point.

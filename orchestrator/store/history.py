@@ -155,7 +155,7 @@ class History:
         self.all_ends: dict[str, TrialRecord] = {}  # how each trial ended, under any config, by trial id
         self._probes: list[tuple[int, Mapping[str, Any]]] = []
         self._retimed: dict[tuple[int, str], str] = {}
-        """The trial whose repetition counts for all with the `same_timing` under the fingerprint with this number."""
+        """The trial whose timing counts for all with the `same_timing` under the fingerprint with this number."""
         self._processes: set[str] = set()  # those that have run a trial
         self._rewritten: tuple[int, frozenset[str]] = (0, frozenset())
         """The number of a fingerprint, and the files that changed during every ok trial under it."""
@@ -186,6 +186,8 @@ class History:
             trial.start(value["attempt"])
         elif record.kind == Kind.FINISHED:
             self._take_end(trial_id, record.value)
+        elif record.kind == Kind.TIMED:
+            self._time_group(self.of(trial_id), str(value.get("timed_with")))
         elif record.kind in (Kind.RETRIED, Kind.CUT_OFF):
             self.trials.setdefault(trial_id, TrialHistory()).fail(value.get("wall_s"), value.get("cause"))
 
@@ -215,8 +217,8 @@ class History:
         self.ended_since.append(record)
         if record.measures:
             timed = self.of(record.measures)
-            if timed.repeat_timing(record) and timed.trained:
-                self._retimed[timed.fingerprint, same_timing(timed.trained)] = record.measures
+            if timed.repeat_timing(record):
+                self._time_group(timed, record.measures)
             self._keep_end(record.measures, timed)
         else:
             trial.finish(record)
@@ -230,6 +232,11 @@ class History:
         trial.files = files if isinstance(files, Mapping) else {}
         trial.running, trial.ended = False, True
         trial.failures, trial.earlier_s, trial.unknown_attempts = [], 0.0, 0
+
+    def _time_group(self, trial: TrialHistory, timed_with: str) -> None:
+        """Note that all trials alike have the timing of this one."""
+        if trial.trained and (group := same_timing(trial.trained)):
+            self._retimed[trial.fingerprint, group] = timed_with
 
     def _ran_in_kept_processes(self, record: TrialRecord) -> bool:
         if record.same_as:
@@ -284,7 +291,7 @@ class History:
         """Return the end, which leaves its timing to the trial of its group that was timed again, if there is one."""
         trial = self.trials[end.trial_id]
         group = same_timing(trial.trained) if trial.trained else ""
-        retimed = self._retimed.get((trial.fingerprint, group)) if group else None
+        retimed = self._retimed.get((trial.fingerprint, group))
         if retimed is None or retimed == end.trial_id:
             return end
         return replace(end, timed_with=retimed)

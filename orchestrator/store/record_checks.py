@@ -23,6 +23,7 @@ _FIELDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     Kind.STARTED: ({"trial_id": str, "attempt": int}, {"measures": str}),
     Kind.RETRIED: ({"trial_id": str, "attempt": int, "wall_s": float}, {"gpus_held": float}),
     Kind.CUT_OFF: ({"trial_id": str, "attempt": int, "wall_s": float}, {"gpus_held": float}),
+    Kind.TIMED: ({"trial_id": str, "timed_with": str}, {}),
     Kind.PROBED: (
         {"trial_id": str, "speed": str, "size": str, "status": Status, "wall_s": float},
         {name: float for name in ("gpus", "gpus_held", "samples_per_s", "epoch_s")}

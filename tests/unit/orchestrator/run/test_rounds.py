@@ -173,7 +173,7 @@ def test_phases_ignore_earlier_results_of_trials_to_rerun(monkeypatch):
     """Otherwise the cell would count as known or excluded, and the trial would be skipped."""
     told = []
     source, _ = made(monkeypatch, asked=[TRIALS[:1], []])
-    ends = {spec.trial_id: SimpleNamespace(skipped_by="", device="cpu") for spec in TRIALS}
+    ends = {spec.trial_id: ended(spec) for spec in TRIALS}
     monkeypatch.setattr(source, "_history", Nothing(ends))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *given: told.append(set(given[2])) or Prospects())
     source.next([])
@@ -307,6 +307,15 @@ def test_timing_is_shared_between_rules_of_one_batch_and_seed():
 def test_invalid_timing_is_not_shared(metrics):
     timings, _ = sharing(starting("none"), **metrics)
     assert timed_with(timings, starting("linear")) is None
+
+
+def test_disturbed_timing_is_that_of_a_valid_one_with_the_same_steps():
+    starts = [starting(rule) for rule in ("none", "linear")] + [starting("none", batch=32)]
+    timings, history = sharing(*starts, samples_per_s=100.0, foreign_cpu=0.5)
+    assert timings.next((), history).timed_with == {}
+    first, second, _ = (start.trial.trial_id for start in starts)
+    history.ends[second] = replace(history.ends[second], metrics={"samples_per_s": 100.0})
+    assert timings.next((), history).timed_with == {first: second}
 
 
 def test_identical_trainings_run_once(monkeypatch):

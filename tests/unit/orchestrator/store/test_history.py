@@ -275,6 +275,9 @@ def test_repetition_counts_for_all_rules_with_the_same_steps_in_the_own_loop():
     loop = {"config": {"trainable": {"_target_": LOOPS[0]}}}
     rates = {key: row.metrics["samples_per_s"] for key, row in History([request(**loop), *own, again]).ends.items()}
     assert rates == {"none": 99.0, "linear": 99.0, "lars": 80.0, "sqrt": 70.0}
+    timed = Record(kind=Kind.TIMED, value={"trial_id": "none", "timed_with": "linear"})
+    rates = {key: row.metrics["samples_per_s"] for key, row in History([request(**loop), *own, timed]).ends.items()}
+    assert rates == {"none": 100.0, "linear": 100.0, "lars": 80.0, "sqrt": 70.0}
     commands = {"config": {"trainable": {"_target_": COMMAND}}}
     assert History([request(**commands), *own, again]).ends["linear"].metrics["samples_per_s"] == 100.0
 
