@@ -5,6 +5,7 @@
 
 It makes the tables and the report of the folder again with `mode=report`, and replaces the block in README.md below the
 comment on the kept run, docs/results/batch_scaling/two_cores/ and docs/pictures/report.png. The picture needs Chromium.
+A test makes the block and the tables again from the journal and the learning curves there.
 With `--screen`, it draws docs/pictures/live_view.svg from what `tmux capture-pane -ep` printed while the sweep ran.
 """
 
@@ -45,10 +46,14 @@ def end_of(results: Path) -> str:
     """Return what the end of the sweep prints on a terminal with COLUMNS columns; makes its tables and report again."""
     command = [sys.executable, "-m", "orchestrator", "mode=report", f"results_dir={results}"]
     environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "LINES": "50"}
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return shown(process.stdout, results)
+
+
+def shown(printed: str, results: Path) -> str:
+    """Return what a terminal shows of this text, with the folder of README's command."""
     # A spinner follows, which hides the cursor.
     lines = _ESCAPE.sub("", printed.partition("\x1b[?25l")[0]).splitlines()
-    # The folder of README's command.
     return "\n".join(lines).replace(str(results), "results/batch_scaling")
 
 
@@ -84,6 +89,11 @@ def main() -> None:
     block = end_of(results)
     readme = ROOT / "README.md"
     readme.write_text(with_block(readme.read_text(), block))
+    shutil.rmtree(KEPT)
+    for file in [results / "journal.jsonl", *results.glob("trials/*/metrics.jsonl")]:
+        place = KEPT / file.relative_to(results)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place)
     for name in TABLES:
         shutil.copy(results / "tables" / name, KEPT / name)
     take_screenshot(results / "report.html")

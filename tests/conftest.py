@@ -33,7 +33,9 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--update-golden`, which rewrites the golden files that the selected tests compare with."""
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/ with what the tests produce")
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite tests/golden/ and kept tables with what the tests produce"
+    )
 
 
 @pytest.fixture
