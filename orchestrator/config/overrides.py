@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from numbers import Real
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -54,7 +55,7 @@ def literal(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int | float):
+    if isinstance(value, Real):  # numpy's numbers, too
         return str(value)  # not repr: that of numpy's floats is a call
     if isinstance(value, str):
         if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
@@ -99,7 +100,7 @@ def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
         return list(overrides)
     # Hydra accepts one search path. The folder of the flag comes first, as with Hydra's own `--config-dir`.
     others = [override for override in overrides if not is_search_path(override)]
-    return [*others, f"hydra.searchpath=[{','.join([f'file://{folder}', *paths])}]"]
+    return [*others, f"hydra.searchpath=[{','.join([literal(f'file://{folder}'), *paths])}]"]
 
 
 def alternatives(dotted: str) -> list[str]:

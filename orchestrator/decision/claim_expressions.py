@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -69,8 +70,11 @@ class Claimed:
         if not isinstance(body, ast.Compare) or len(body.ops) != 1 or type(body.ops[0]) not in ORDERS:
             raise ExpressionError(f"must be one comparison with one of {', '.join(ORDERS.values())}")
         claimed = Claimed(left=body.left, order=ORDERS[type(body.ops[0])], right=body.comparators[0])
-        for side in (claimed.left, claimed.right):
-            _check(side)
+        try:
+            for side in (claimed.left, claimed.right):
+                _check(side)
+        except RecursionError:
+            raise ExpressionError("has too many parts within one another") from None
         return claimed
 
     @property
@@ -115,7 +119,9 @@ def _references(node: ast.expr) -> Iterator[tuple[str, ast.Call]]:
 def _check(node: ast.expr) -> None:
     """Raise ExpressionError unless every part is in the language."""
     # The text may be a stranger's: what is not listed here is refused.
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+    if isinstance(node, ast.Constant) and is_number(node.value):
+        if abs(node.value) > sys.float_info.max:
+            raise ExpressionError("has a number that is too large")
         return
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return _check(node.operand)
@@ -215,7 +221,7 @@ class Claim:
         claim = Claim(**{key: value for key, value in given.items() if value is not None})
         for key in ("margin", "needs_seeds", "needs_epochs"):
             value = getattr(claim, key)
-            if not is_number(value) or value < 0:
+            if not is_number(value) or not value >= 0:  # NaN is not
                 raise ValueError(f"{key} must be a number of at least 0, not {value!r}")
         if Claimed.parse(str(claim.expression)).order == "==" and claim.margin <= 0:
             raise ValueError("a claim of equality needs a margin above 0")

@@ -118,7 +118,7 @@ def communication(trial: TrialSpec, figures: Mapping[str, Any]) -> Estimate:
     layout, passes = trial.layout, trial.batch.grad_accum_steps
     # Parameters that are not kept after the forward pass are gathered again for the backward pass.
     times = passes * (1 if layout.keeps_parameters else 2)
-    sharded_gb = times * figures["gathered_gb"] + figures["exchanged_gb"] * (layout.shards > 1)
+    sharded_gb = times * figures["gathered_gb"] + figures["exchanged_gb"]
     replicated_gb = 2 * figures["exchanged_gb"] / layout.shards
     sent_gb = sharded_gb * (1 - 1 / layout.shards) + replicated_gb * (1 - 1 / layout.replicas)
     seconds = sent_gb / LINK_GB_S
@@ -148,7 +148,9 @@ def training_s(trial: TrialSpec, figures: Mapping[str, Any], step: Estimate) -> 
 def beside_training_s(trial: TrialSpec, figures: Mapping[str, Any], step_s: float, train_s: float) -> float:
     """Return the seconds of a trial's evaluations, and of further steps for its timing."""
     epoch_s = figures["epoch_samples"] / trial.batch.global_batch_size * step_s
-    evaluations = math.ceil(train_s / epoch_s) * figures["validation_s"] + figures["test_s"]
+    # The last step may begin an epoch that the training does not finish.
+    epochs = max(1, math.ceil((train_s - step_s) / epoch_s))
+    evaluations = epochs * figures["validation_s"] + figures["test_s"]
     window_s = max(trial.settings["window_s"], trial.settings["window_steps"] * step_s)
     # Two epochs that are long enough are timed within the training; otherwise further steps are timed after it.
     has_window = train_s >= 2 * epoch_s >= 2 * window_s

@@ -106,13 +106,19 @@ class Gpus:
         """
         # NVML keeps samples by the wall clock, in microseconds.
         since_us, self._looked_us = self._looked_us, time.time_ns() // 1000
-        counts = [self._neighbours(handle, {os.getpid(), *workers}, since_us) for handle in self._handles]
-        if not counts or None in counts:
+        on_gpus = [self._neighbours(handle, {os.getpid(), *workers}, since_us) for handle in self._handles]
+        known = [on_gpu for on_gpu in on_gpus if on_gpu is not None]
+        if not known or len(known) < len(on_gpus):
             return Neighbours()
-        known = [count for count in counts if count is not None]
-        return Neighbours(busy=sum(count.busy for count in known), idle=sum(count.idle for count in known))
+        # A process may be on several of the GPUs.
+        busy = {pid for busy_there, _ in known for pid in busy_there}
+        if any(idle_there is None for _, idle_there in known):
+            return Neighbours(busy=len(busy))
+        idle = {pid for _, idle_there in known for pid in idle_there or ()}
+        return Neighbours(busy=len(busy), idle=len(idle - busy))
 
-    def _neighbours(self, handle: Any, ours: set[int], since_us: int | None) -> Neighbours | None:
+    def _neighbours(self, handle: Any, ours: set[int], since_us: int | None) -> tuple[set[int], set[int] | None] | None:
+        """Return the ids of the other processes on one GPU, busy and idle ones; None for what is not known."""
         try:
             pids = {process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
         except self._nvml.NVMLError:
@@ -126,10 +132,11 @@ class Gpus:
             ours = {max(pids, key=lambda pid: used.get(pid, 0))}
         others = (pids | {pid for pid, use in used.items() if use > 0}) - ours
         if not any(used.get(pid, 0) > 0 for pid in ours):  # NVML has not seen this process either
+            # The first look reaches back only by BEFORE_S, in which NVML may have no sample of this process yet.
             is_too_early = since_us is None and seen is not None
-            return None if is_too_early else Neighbours(busy=len(others))
-        busy = sum(used.get(pid, 0) > 0 for pid in others)
-        return Neighbours(busy=busy, idle=len(others) - busy)
+            return None if is_too_early else (others, None)
+        busy = {pid for pid in others if used.get(pid, 0) > 0}
+        return busy, others - busy
 
     def _sm_use(self, handle: Any, since_us: int | None) -> Mapping[int, int] | None:
         """Return each process's highest utilisation of the multiprocessors, in percent; None if not supported."""

@@ -81,9 +81,11 @@ class NodeGroup:
             self._tell_first(counts=dict(counts))
 
     def report(self, row: Mapping[str, Any]) -> None:
-        """Report a row of this node's output."""
-        self._speaker = self.number
-        self.context.report(row)
+        """Report a row of this node's output, unless another node was heard first."""
+        if self._speaker is None:
+            self._speaker = self.number
+        if self._speaker == self.number:
+            self.context.report(row)
         self._tell_first(rows=[dict(row)])
 
     def report_others(self, *, ended: bool = False) -> None:
@@ -92,7 +94,7 @@ class NodeGroup:
             # Nodes that print the same rows print them almost together: another one must be a row ahead.
             speakers = [node for node, rows in sorted(self._rows.items()) if len(rows) > (0 if ended else 1)]
             self._speaker = next(iter(speakers), None)
-        if self._speaker:
+        if self._speaker not in (None, self.number):
             for row in self._rows.pop(self._speaker, ()):
                 self.context.report(row)
 
@@ -115,11 +117,16 @@ class NodeGroup:
             self.read()
 
     def whole(self, own: NodeEnd) -> NodeEnd:
-        """Return the facts of all nodes together; the metrics are of the first node whose output has a figure."""
+        """Return the facts of all nodes together.
+
+        The metrics are of the node whose rows were reported, else of the first one whose output has a figure.
+        """
         others = {node: end for node, end in sorted(self._ends.items()) if end is not None}
         ends = [own, *others.values()]
+        heard = [others[self._speaker]] if self._speaker in others else []
+        with_figure = (end.metrics for end in [*heard, *ends] if not end.metrics.output.found_nothing)
         return NodeEnd(
-            metrics=next((end.metrics for end in ends if not end.metrics.output.found_nothing), own.metrics),
+            metrics=next(with_figure, own.metrics),
             cores=sorted((cores for end in ends for cores in end.cores), reverse=True),
             remarks=[*own.remarks, *(f"node {node}: {text}" for node, end in others.items() for text in end.remarks)],
         )

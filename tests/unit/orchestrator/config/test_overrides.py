@@ -3,7 +3,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from orchestrator.cli.app import main
-from orchestrator.config.overrides import literal, overrides_of, rewritten, with_command
+from orchestrator.config.overrides import literal, overrides_of, rewritten, with_command, with_search_path
 from sweeps.errors import ConfigError
 
 
@@ -53,7 +53,15 @@ def test_section_with_its_name_replaces_the_whole():
     assert sections == {"model": {"name": "mlp", "hidden": [4]}} and texts == ["data.subset.train=100"]
 
 
-def test_numpy_floats_become_plain_numbers():
+def test_folder_of_configs_may_have_any_name(tmp_path):
+    folder = tmp_path / "conf (1), it's"
+    folder.mkdir()
+    (override,) = with_search_path([], str(folder))
+    assert OverridesParser.create().parse_override(override).value() == [f"file://{folder}"]
+
+
+def test_numpy_numbers_become_plain_numbers():
+    assert overrides_of({"sweep.axes.seed": list(np.arange(2))})[0] == ["sweep.axes.seed=[0,1]"]
     assert overrides_of({"sweep.axes.lr_multiplier": list(np.array([0.5, 1e-7]))})[0] == [
         "sweep.axes.lr_multiplier=[0.5,1e-07]"
     ]

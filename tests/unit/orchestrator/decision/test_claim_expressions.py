@@ -277,12 +277,22 @@ def test_selections_reach_the_lookup():
         "f'{a()}' > 1",
         "a( > 1",
         "(" * 5000 + "1" + ")" * 5000 + " > 0",
+        "-" * 990 + "1 > 0",
+        "a() > 1" + "0" * 400,
+        "a() > 1e999",
         "",
     ],
 )
 def test_an_expression_outside_the_language_is_an_error(text):
     with pytest.raises(ExpressionError):
         Claimed.parse(text)
+
+
+@pytest.mark.parametrize("key", ["margin", "needs_seeds", "needs_epochs"])
+@pytest.mark.parametrize("value", [-1, math.nan, "1"])
+def test_numbers_of_a_claim_are_at_least_0(key, value):
+    with pytest.raises(ValueError, match=f"{key} must be a number"):
+        Claim.of({"sentence": "s", "expression": "a() > 1", key: value})
 
 
 def test_an_expression_has_at_most_1000_characters():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.estimates import SHAPES, Estimate, Forecast, communication
+from orchestrator.plan.estimates import SHAPES, Estimate, Forecast, beside_training_s, communication, training_s
 from orchestrator.plan.rehearsals import Rehearsal, Rehearsals, kind_of
 from sweeps.layout import Gang, Layout
 from sweeps.lr_rule import LearningRate
@@ -211,3 +211,13 @@ def test_a_compiler_may_halve_what_shapes_tell() -> None:
     assert compiled.peak_memory_gb.lo == pytest.approx(eager.peak_memory_gb.lo / 2)
     assert compiled.step_s.lo == pytest.approx(eager.step_s.lo / 2)
     assert of("rehearsal") == of("rehearsal", compile="blocks")
+
+
+@pytest.mark.parametrize(("batch", "evaluations"), [(125, 10), (128, 10), (2000, 8)])
+def test_trial_is_evaluated_once_an_epoch(batch: int, evaluations: int) -> None:
+    """80 steps of 125 samples are ten epochs of 1000, as are 79 of 128; a step of 2000 has two epochs."""
+    spec, step = trial(batch), Estimate(value=0.5, lo=0.5, hi=0.5)
+    train_s = training_s(spec, FIGURES, step).value
+    unevaluated = FIGURES | {"validation_s": 0.0, "test_s": 0.0}
+    beside_s, timing_s = (beside_training_s(spec, figures, 0.5, train_s) for figures in (FIGURES, unevaluated))
+    assert beside_s - timing_s == pytest.approx(evaluations * 0.5 + 0.25)

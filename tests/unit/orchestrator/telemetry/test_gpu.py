@@ -112,6 +112,12 @@ def test_idle_processes_are_told_from_busy_ones(
     assert (neighbours.busy, None if math.isnan(neighbours.idle) else neighbours.idle) == counts
 
 
+def test_process_on_two_gpus_is_one_neighbour() -> None:
+    gpus = Gpus(2, nvml=Nvml(pids=(ME, OTHER), used={ME: 90, OTHER: 20}))
+    gpus.neighbours()
+    assert gpus.neighbours() == Neighbours(busy=1, idle=0)
+
+
 def test_first_look_does_not_guess_before_nvml_has_samples() -> None:
     there = Nvml(pids=(ME, OTHER), used={})
     gpus = Gpus(1, nvml=there)

@@ -96,13 +96,15 @@ def test_one_node_gets_only_a_port_for_its_launcher() -> None:
 PRINTING = """
 import json, sys, time
 if int(sys.argv[1]) in {speakers}:
-    time.sleep(int(sys.argv[1]) - min({speakers}))  # one after the other, however long they took to start
+    time.sleep(2 * {speakers}.index(int(sys.argv[1])))  # one after the other, however long they took to start
     for epoch in (1, 2):
         print(json.dumps(dict(epoch=epoch, loss=10.0 * int(sys.argv[1]) + epoch)), flush=True)
 """
 
 
-@pytest.mark.parametrize(("speakers", "losses"), [((0, 1), [1, 2]), ((1, 2), [11, 12]), ((2,), [21, 22])])
+@pytest.mark.parametrize(
+    ("speakers", "losses"), [((0, 1), [1, 2]), ((1, 2), [11, 12]), ((2,), [21, 22]), ((1, 0), [11, 12])]
+)
 def test_the_first_node_that_prints_metrics_is_heard(tmp_path: Path, speakers: Any, losses: list[float]) -> None:
     rows: list[dict[str, Any]] = []
     ranks = contexts(tmp_path, 3, gpus=3, emit=rows.append)
