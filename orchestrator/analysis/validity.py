@@ -16,25 +16,24 @@ from sweeps.status import Status
 
 _TIMES = ("first_epoch_s", "epoch_s", "train_s", "time_to_target_s", "total_s")
 _RATES = ("samples_per_s", "tokens_per_s", "mfu", "mfu_nominal")
-_POWERS = ("energy_j", "energy_j_per_sample", "gpu_util", "gpu_util_spread", "power_w")
+_OF_DEVICES = ("energy_j", "energy_j_per_sample", "gpu_util", "gpu_util_spread", "power_w")
 _OF_WHOLE_WORK = ("train_s", "total_s", "energy_j")
 """Figures of the whole training, which a trial that did less than its work does not have."""
 _STEP = "step_"
 """The columns of the parts of a step start with this and end in `_s`."""
 
-
 _RATIOS = ("speedup", "efficiency", "mfu", "mfu_nominal")
-_OF_RATIO_SCALES = ("_s", "_w", "_j", "_j_per_sample")
+_RATIO_ENDINGS = ("_s", "_w", "_j", "_j_per_sample")
 
 
 def is_ratio_scaled(column: str) -> bool:
     """Return whether a column is compared by ratios: a time, rate, power or energy, but no part of a step."""
-    return column in _RATIOS or (column.endswith(_OF_RATIO_SCALES) and not column.startswith(_STEP))
+    return column in _RATIOS or (column.endswith(_RATIO_ENDINGS) and not column.startswith(_STEP))
 
 
 def is_timed(column: str) -> bool:
     """Return whether a disturbed timing changes this column."""
-    return column in (*_TIMES, *_RATES, *_POWERS) or (column.startswith(_STEP) and column.endswith("_s"))
+    return column in (*_TIMES, *_RATES, *_OF_DEVICES) or (column.startswith(_STEP) and column.endswith("_s"))
 
 
 def is_valid(timing_valid: pd.Series[Any]) -> pd.Series[bool]:

@@ -167,7 +167,11 @@ def _check_named(composition: Composition) -> None:
 def _trial_errors(
     config: Mapping[str, Any], arguments: Sequence[str], *, whole: bool, runs_here: bool
 ) -> Iterator[str]:
-    """Yield errors in what a trial is; nothing that the config names runs unless it is all trusted and `whole`."""
+    """Yield errors in what a trial is.
+
+    `whole`: no axis can change this config any more; only then, and if all is trusted, its own checks run. `runs_here`:
+    trials run on this machine, so that what they import must be installed here.
+    """
     from orchestrator.config.content_hashes import import_errors
     from orchestrator.config.trust import trust_errors
 

@@ -80,6 +80,7 @@ def _errors_of_trusted(file: ConfigFile) -> Iterator[str]:
 
 def _errors_of_file(file: ConfigFile) -> Iterator[str]:
     content = file.content if isinstance(file.content, Mapping) else {}
+    # The config of -cn. A stranger's folder may have one with the name of the shipped primary config, too.
     is_own_primary = file.is_primary and file.name != PRIMARY and _is_own(file.path)
     if "hydra" in content:
         allowed = _FROM_OWN_PRIMARY if is_own_primary else frozenset()

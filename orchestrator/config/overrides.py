@@ -173,8 +173,10 @@ _HOME = re.compile(r"(?P<key>[\w.+-]+)=(?P<place>~[\w.-]*/.*)")
 """An unquoted path in a home; a quoted value is a text, and `~` alone may be YAML's null."""
 
 _ID = re.compile(r"""(?<=[=\[,\s])\d[\da-f]*(?=[\],\s]|$)""")
+"""The start of a trial's id in a list, which Hydra may read as a number: `12e4`."""
 
 _FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels|launch\.options)(\.|=\s*\{)")
+"""The start of an override in a section whose keys have any name."""
 
 
 def rewritten(arguments: Sequence[str]) -> list[str]:
@@ -213,11 +215,16 @@ def _in_grammar(argument: str, sweep: str) -> str:
     # `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, names an axis with dots, which Hydra can say as a dictionary.
     if axis := _AXIS.match(argument):
         key, value = axis["key"], axis["value"]
+        if key in STANDARD_AXES:
+            return f"sweep.axes.{key}={value}"
         # In a dictionary Hydra takes neither a list without brackets nor a range without quotes. An interpolation
         # (`${…}`) may contain commas.
-        if key not in STANDARD_AXES and "," in value and value[0] not in "[{'\"$":
-            value = f"'{value}'" if value.startswith("range(") else value if "(" in value else f"[{value}]"
-        return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
+        if "," in value and value[0] not in "[{'\"$":
+            if value.startswith("range("):  # range(0,5) → 'range(0,5)'
+                value = f"'{value}'"
+            elif "(" not in value:  # .1,.2 → [.1,.2], but choice(.1,.2) stays
+                value = f"[{value}]"
+        return f"++sweep.axes={{{key}:{value}}}"
     if argument.lstrip("+").startswith("rerun="):
         # The ids in `rerun=[12e4,3fa2]` look like numbers; those in `{axis: value}` are numbers.
         parts = re.split(r"(\{[^{}]*\})", argument)

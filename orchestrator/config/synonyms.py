@@ -241,11 +241,12 @@ class Replacement:
         section, _, name = key.rpartition(".")
         if section == "model.config":  # keys of a file of the user's, which Hydra does not know
             return f"+{key}={value}"
-        if self.settable in _IN_MAPPING:
+        if self.settable in _IN_MAPPING:  # partition=gpu → 'launch.options={partition: gpu}'
             option = name if section in _IN_MAPPING else typed.last
             return f"'{self.settable}={{{option}: {_option_value(option, value)}}}'"
-        if section == "sweep.axes":
+        if section == "sweep.axes":  # seeds=3 → 'sweep.axes.seed=[0,1,2]'
             return copyable(key, _values_of_axis(typed.last, value))
+        # lr=0.1,0.2 → 'sweep.axes."trainable.lr"=[0.1,0.2]'
         is_several = value.startswith("[") or values_in(value) != value
         if may_be_axis(key) and (is_several or typed.key.startswith("sweep.axes.")):
             axis = f'"{key}"' if section else key

@@ -108,6 +108,10 @@ class Network:
 def communication(trial: TrialSpec, figures: Mapping[str, Any]) -> Estimate:
     """Return the seconds of a step that wait for other ranks, if the rehearsal had none.
 
+    `figures` are those of a rehearsal: `is_alone`, whether one rank was rehearsed without the others; `step_s` in
+    seconds; `gathered_gb` and `exchanged_gb`, the GB of parameters and gradients that a step sends; `overlaps`, whether
+    sending runs beside the backward pass.
+
     A ring sends (n - 1) / n of a tensor to gather or to reduce and scatter it, and both to reduce it to all of n ranks.
     With tensor parallelism the interval is wide, because activations are not counted.
     """

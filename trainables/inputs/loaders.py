@@ -97,6 +97,7 @@ class LoaderInputs(Inputs):
             by_rank = [
                 feed.passes_of(rank, steps).unflatten(2, (feed.batch.grad_accum_steps, -1)) for rank in self._ranks
             ]
+            # 2×(steps·passes)×(samples of a pass, of all ranks); row 0 has their numbers, row 1 the seeds.
             passes = torch.cat(by_rank, dim=3).flatten(1, 2)
             for samples in passes.movedim(1, 0):
                 yield list(zip(*samples.tolist(), strict=True))

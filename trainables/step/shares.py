@@ -1,6 +1,7 @@
 """How the ranks of a trial divide its batch: shares by speed, passes by memory, and independent models.
 
-The global batch, and so the update, stays the same for any shares and number of passes.
+A share is a rank's samples in one pass: the global batch is the sum of the shares × the passes of a step
+(`grad_accum_steps`). It, and so the update, stays the same for any shares and number of passes.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def fitting(batch: Batch, rank_group: RankGroup, take_pass: Callable[[int], None
     """
     fits, parts = batch, 1
     while error := out_of_memory(take_pass, fits.shares[rank_group.data_rank], rank_group):
-        # Shares that follow speeds seldom have a common divisor. Then their sum is divided, and the shares keep their
-        # proportions except for rounding; the update stays the same, because the samples of a step do.
+        # Shares that follow speeds, such as (33, 31), seldom have a common divisor. Then their sum, 64, is divided, and
+        # the shares keep their proportions except for rounding; the samples of a step stay the same.
         common, total, ranks = math.gcd(*batch.shares), sum(batch.shares), len(batch.shares)
         exact = [more for more in range(parts + 1, common + 1) if common % more == 0]
         more_parts = exact or [more for more in range(parts + 1, total // ranks + 1) if total % more == 0]
