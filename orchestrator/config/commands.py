@@ -26,9 +26,9 @@ def shell_command(overrides: Sequence[str]) -> str:
     for override in typed:
         folder = _FOLDER.fullmatch(override)  # a single folder of the user's configs
         if not folder:
-            words.append(_shell_word(_as_typed(override, overrides)))
+            words.append(shell_word(_as_typed(override, overrides)))
         elif f"--config-dir={folder[1]}" not in typed:
-            words += ["-cd", _shell_word(folder[1])]
+            words += ["-cd", shell_word(folder[1])]
     return " ".join([*words, *last])
 
 
@@ -70,7 +70,7 @@ def _as_typed(override: str, overrides: Sequence[str]) -> str:
     return override
 
 
-def _shell_word(argument: str) -> str:
+def shell_word(argument: str) -> str:
     """Quote an argument for a shell, in double quotes if Hydra needs quotes inside: "a='b'"."""
     return f'"{argument}"' if "'" in argument and not set(argument) & set('"$`\\!') else shlex.quote(argument)
 

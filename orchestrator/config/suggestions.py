@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.commands import shell_word
 from orchestrator.config.schema import SCHEMA, options_with
 from orchestrator.config.synonyms import (
     BLANK,
@@ -27,6 +28,7 @@ from orchestrator.config.synonyms import (
 from orchestrator.config.value_notations import is_money, seconds_in
 from orchestrator.config.value_types import Number
 from sweeps.errors import UnknownChoice, close_to
+from sweeps.metric import usual_name
 from sweeps.rerun_selection import label_axes
 
 Rule = Callable[[Typed, Surroundings], str]
@@ -237,6 +239,18 @@ def _own_file(typed: Typed, config: Surroundings) -> str:
     return own_file(typed.value) if typed.value.endswith(FILES_OF_CONFIGS) and not typed.section else ""
 
 
+def _metric_of_command(typed: Typed, config: Surroundings) -> str:
+    if typed.section != "trainable.metrics" or typed.section not in config.names:
+        return ""
+    columns = [name.removeprefix("trainable.metrics.") for name in config.names if name.startswith(typed.section)]
+    column = usual_name(typed.last)
+    if column not in columns and close_to(typed.last, columns):
+        return ""  # a misspelling
+    key = f"{typed.section}.{column}" if column in columns else f"+{typed.key}"
+    line = shell_word(f"{key}={typed.value}")
+    return f"write {line}"
+
+
 def _each_setting(typed: Typed, config: Surroundings) -> str:
     settings = re.fullmatch(r"\{(\s*[\w.]+\s*:.*)\}", typed.value)
     if not settings:
@@ -294,6 +308,7 @@ def _no_choice_of_group(typed: Typed, config: Surroundings) -> str:
 
 KEY_RULES: Sequence[Rule] = (
     _in_other_letters,  # Budget.Epochs=3
+    _metric_of_command,  # trainable.metrics.val_acc='acc: ([0-9.]+)'
     _kept,  # only=2x32, filter={gpus: 2}
     _left_out,  # exclude=sqrt
     _own_file,  # config=mine.yaml

@@ -320,7 +320,8 @@ def _no_key(override: str, typed: Typed, config: _Composed) -> str:
     own = f"+{key}={typed.value}"
     own = f"; for code of yours that reads it: {own}" if config.fits(shlex.quote(own)) else ""
     if instead := instead_of_key(typed, config):
-        return f"{begin}: {instead}{own if key.startswith('trainable.') else ''}"
+        reads_more = key.startswith("trainable.") and typed.section != "trainable.metrics"
+        return f"{begin}: {instead}{own if reads_more else ''}"
     # A name without its section comes first, then a misspelling, then a key of another choice of a group.
     beside = {dotted.rpartition(".")[2]: dotted for dotted in names if dotted.rpartition(".")[0] == typed.section}
     similar = [dotted for dotted in names if dotted.rpartition(".")[2] == typed.last]

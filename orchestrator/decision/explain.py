@@ -30,6 +30,7 @@ from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Moments, jeffreys
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, TOO_SHORT, Fault
 from orchestrator.text.cell_labels import cell_label, named, varying
+from sweeps.metric import is_higher_better
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
 
@@ -142,7 +143,9 @@ def no_cell(contenders: Contenders) -> list[Remark]:
         commonest = remark("commonest_end", count=int(ends.max()), trials=len(trials), status=status, note=note)
         return [remark("none_ok", left_out=left_out), commonest]
     if contenders.trials["score"].isna().all() and "no_metric" in codes:
-        return [contenders.remark("metric_missing")]
+        trials = contenders.trials.dropna(axis="columns", how="all")
+        measured = [name for name in trials if name != "loss" and is_higher_better(str(name)) is not None]
+        return [contenders.remark("metric_missing", measured=measured)]
     to_report = contenders.measure.unit == "s" and "no_figure" in codes
     return [contenders.remark("none_measured", left_out=left_out, to_report=to_report)]
 

@@ -32,6 +32,11 @@ from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import CommandSettings
 from trainables.context import Context, UntrainedError
 
+_HOW_TO_REPORT = (
+    "if it trains without PyTorch, let it print lines such as 'val_accuracy: 0.91' and 'train_s: 12.3', and add"
+    " \"trainable.metrics.val_accuracy='val_accuracy: ([0-9.]+)'\" \"trainable.metrics.train_s='train_s: ([0-9.]+)'\""
+)
+
 
 def train(config: Mapping[str, Any], context: Context) -> None:
     """Run `config["trainable"]["argv"]`, report the rows that it prints, and summarize them.
@@ -194,7 +199,7 @@ class _Run(CommandListener):
         if self._has_stopped:
             return
         if training.took_no_step(found_nothing=metrics.output.found_nothing):
-            raise UntrainedError("the command took no optimizer step")
+            raise UntrainedError(f"the command took no optimizer step that PyTorch counts: {_HOW_TO_REPORT}")
         knows_gpus = self._knows_gpus or workers is not None
         of_hook = training.remarks(context.batch.global_batch_size, context.lr.value)
         for remark in [*filter(None, [why]), *_remarks(metrics, figures, context, knows_gpus=knows_gpus), *of_hook]:
@@ -298,7 +303,7 @@ def _remarks(
     yield from (f"the last epochs have no {column}" for column in ended_early(context.rows))
     has_speed = bool(set(SPEEDS) & set(figures))
     if metrics.output.found_nothing and not has_speed:
-        yield f"no figure was found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics"
+        yield f"no figure was found in trials/{context.trial_id}/stdout.log: {_HOW_TO_REPORT}"
     if metrics.between_lines:
         yield "no line reports a time: epoch_s is the time between epochs' lines, including evaluation"
     yield from metrics.output.steps.remarks()

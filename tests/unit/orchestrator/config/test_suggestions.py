@@ -337,6 +337,21 @@ def test_words_with_two_meanings_have_the_likely_one(word: str, told: list[str])
 
 
 @pytest.mark.parametrize(
+    ("name", "key"),
+    [("val_acc", "trainable.metrics.val_accuracy"), *((name, f"+trainable.metrics.{name}") for name in ("f1", "dice"))],
+)
+def test_a_metric_that_a_command_prints_has_its_whole_line(
+    name: str, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["sweep=batch_scaling", "mode=plan", "trainable.lr=0.1", "trainable.reference_batch_size=32"]
+    command = ["--", "true", "{device_batch_size}", "{lr}"]
+    assert main([*own, f"trainable.metrics.{name}='{name} is ([0-9.]+)'", *command]) == 2
+    line = capsys.readouterr().err.strip()
+    (override,) = shlex.split(line.partition("write ")[2])
+    assert override.startswith(f"{key}=") and main([*own, "warmup_epochs=0", override, *command]) == 0
+
+
+@pytest.mark.parametrize(
     ("given", "line"),
     [
         ("sweep.exclude=sqrt", "'sweep.exclude=[{lr_rule: sqrt}]'"),

@@ -381,6 +381,9 @@ def test_nothing_is_chosen_without_a_metric_that_is_asked_for(key: str, value: o
     report = ReportSection(**{key: value})
     decision = decide(trials, cells, Terms(axes=AXES, report=report, metric=Metric.named("val_loss")))
     assert (decision.cell_id, decision.headline.code, decision.commands) == (None, "metric_missing", ())
+    assert decision.headline.values["measured"] == []
+    decision = decide(trials.assign(f1=0.5), cells, Terms(axes=AXES, report=report, metric=Metric.named("val_loss")))
+    assert decision.headline.values["measured"] == ["f1"]
 
 
 def test_a_baseline_counts_by_the_seeds_that_have_the_metric() -> None:
