@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from sweeps.errors import nearest
+from sweeps.errors import UnknownChoice, nearest
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -147,3 +147,15 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def baseline_errors(baseline: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line if the baseline, whose axes exist, is not a cell of the grid."""
+    # By `repr`, because values of axes over config keys may be lists, which cannot be hashed.
+    there = {axis: {repr(point[axis]): point[axis] for point in points if axis in point} for axis in baseline}
+    absent = [axis for axis, value in baseline.items() if value not in there[axis].values()]
+    for axis in filter(there.get, absent):
+        yield f"sweep.baseline is not a cell: {UnknownChoice(axis, baseline[axis], map(str, there[axis].values()))}"
+    if not absent and not any(all(point[axis] == value for axis, value in baseline.items()) for point in points):
+        values = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
+        yield f"sweep.baseline is not a cell: each of {values} occurs, but never together"

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.cli.recorded_arguments import command_again
-from orchestrator.config.checked_sweep import CheckedSweep, code_in, device_of
+from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.compose import Composition
+from orchestrator.config.fingerprint import code_in
 from orchestrator.config.key_checks import (
     axis_value_errors,
     group_errors,
@@ -24,6 +25,7 @@ from orchestrator.config.request import JSON, READING, RUNNING, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
 from orchestrator.config.suggestions import explained
+from orchestrator.config.trial_setup import device_of
 from orchestrator.config.trust import UNSET
 from orchestrator.config.value_types import is_text
 from orchestrator.config.wrong_overrides import ALONE, CompositionError

@@ -132,6 +132,16 @@ MOST_FILES = 5000
 """A folder with more Python files than this is not one project; then only the files that the command names count."""
 
 
+def source_dir(trainable: Mapping[str, Any]) -> Path:
+    """Return the folder of a command's files: the current directory, unless the config says otherwise."""
+    return absolute(trainable["source_dir"] or ".")
+
+
+def absolute(path: str) -> Path:
+    """Return an absolute path; `~` is the user's home."""
+    return Path(path).expanduser().absolute()
+
+
 class Versions:
     """Hashes of sources and data at one moment. Each is computed once and kept."""
 

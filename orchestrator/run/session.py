@@ -11,8 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from orchestrator.config.checked_sweep import source_dir
-from orchestrator.config.content_hashes import named_files
+from orchestrator.config.content_hashes import named_files, source_dir
 from orchestrator.plan.estimates import REHEARSED
 from orchestrator.plan.plan import MEMORY_METRICS
 from orchestrator.plan.rehearsals import Rehearsals

@@ -34,7 +34,7 @@ class SweepEnd:
     driver: Mapping[str, Any] = field(default_factory=dict)
     """The last driver: host, versions, commit, command."""
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    """The config that it ran, as of `checked_sweep.fingerprint`."""
+    """The config that it ran, as of `config.fingerprint`."""
     problems: Sequence[Problem] = ()
     missing: int = 0  # the number of planned trials without a record, because the sweep was interrupted
     took_s: float | None = None

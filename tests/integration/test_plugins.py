@@ -5,10 +5,9 @@ import sys
 import pytest
 import torch
 
-from orchestrator.config import checked_sweep
-from orchestrator.config.checked_sweep import fingerprint
 from orchestrator.config.content_hashes import Versions
-from tests.unit.orchestrator.config.test_checked_sweep import config
+from orchestrator.config.fingerprint import _plugins, fingerprint
+from tests.unit.orchestrator.config.resolved import config
 from trainables import data, models
 
 
@@ -45,9 +44,9 @@ class Noise:
     (info / "entry_points.txt").write_text(offered)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "netplugin", raising=False)
-    checked_sweep._plugins.cache_clear()
+    _plugins.cache_clear()
     yield tmp_path
-    checked_sweep._plugins.cache_clear()
+    _plugins.cache_clear()
 
 
 def test_a_plugin_model_is_found_by_name(plugin):
