@@ -161,6 +161,10 @@ class Contenders:
         """The cells' names."""
         return [cell_label(row, self.further_axes) for row in self.rows]
 
+    def id_of(self, row: int | None) -> str | None:
+        """Return the id of a cell; None for none."""
+        return None if row is None else str(self.cells["cell_id"][row])
+
     @cached_property
     def seeds(self) -> Sequence[Sequence[int]]:
         """The seeds of each cell's trials, whatever their status, without those that a rule skipped before they ran."""

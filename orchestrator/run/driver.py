@@ -24,7 +24,7 @@ from orchestrator.backends.backend_choice import (
     nodes_ready,
 )
 from orchestrator.backends.ray.token import token_place
-from orchestrator.config.checked_sweep import CheckedSweep, baseline_errors
+from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.commands import command
 from orchestrator.config.request import Request
 from orchestrator.config.schema import value_at
@@ -50,6 +50,7 @@ from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.terminal import show, show_problems
 from orchestrator.text.numbers import counted
 from orchestrator.trackers.tracking import Trackers, make_trackers
+from sweeps.axes import baseline_errors
 from sweeps.errors import ConfigError
 from sweeps.rank_exit import Cause
 

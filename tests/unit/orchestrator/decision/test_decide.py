@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from orchestrator.decision.decide import on_front
 from orchestrator.decision.more_seeds import with_more
+from orchestrator.decision.shortlist import on_front
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, measured, swayed, target, values
