@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.run.rounds import to_repeat
+from orchestrator.run.round_sources import to_repeat
 from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault, disturbed, judgements_of, why_discarded
 from sweeps.identity import COMMAND, LOOPS
