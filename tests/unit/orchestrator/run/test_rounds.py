@@ -11,7 +11,7 @@ from orchestrator.plan import phases
 from orchestrator.plan.forecasts import Forecasts
 from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import Plan
-from orchestrator.run import rounds
+from orchestrator.run import round_sources
 from orchestrator.run.rounds import Rounds, SharedTimings
 from orchestrator.schedule.cluster import Footprint, Node, Placement
 from orchestrator.schedule.scheduler import Start
@@ -86,8 +86,8 @@ def made(
     rounds_of = iter(asked)
     monkeypatch.setattr(phases, "probes", lambda trials, probed: [PROBE])
     monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
-    monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
-    monkeypatch.setattr(rounds, "to_repeat", lambda *_: list(disturbed))
+    monkeypatch.setattr(round_sources.Prospects, "of", lambda *_: Prospects(answer="that"))
+    monkeypatch.setattr(round_sources, "to_repeat", lambda *_: list(disturbed))
     asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop=early_stop)
     notes = Notes()
     forecasts = Forecasts(settings=asked_for.settings)
@@ -116,7 +116,7 @@ def test_trials_left_out_of_a_rerun_are_not_timed_again(monkeypatch):
     now = {**before, TRIALS[1].trial_id: replace(before[TRIALS[1].trial_id], attempt=2)}
     source, _ = made(monkeypatch, phased=False, ends=before, planned_ends=before, rerun="all")
     ran = []
-    monkeypatch.setattr(rounds, "to_repeat", lambda trials, *_: ran.extend(trials) or [])
+    monkeypatch.setattr(round_sources, "to_repeat", lambda trials, *_: ran.extend(trials) or [])
     monkeypatch.setattr(source, "_history", Nothing(now))
     source.next([(TRIALS[0], SimpleNamespace(skipped_by="budget"))])
     assert TRIALS[1] in ran and TRIALS[0] not in ran
@@ -175,7 +175,7 @@ def test_phases_ignore_earlier_results_of_trials_to_rerun(monkeypatch):
     source, _ = made(monkeypatch, asked=[TRIALS[:1], []])
     ends = {spec.trial_id: ended(spec) for spec in TRIALS}
     monkeypatch.setattr(source, "_history", Nothing(ends))
-    monkeypatch.setattr(rounds.Prospects, "of", lambda *given: told.append(set(given[2])) or Prospects())
+    monkeypatch.setattr(round_sources.Prospects, "of", lambda *given: told.append(set(given[2])) or Prospects())
     source.next([])
     source.next([])
     assert told[:2] == [set(), {TRIALS[0].trial_id}]
