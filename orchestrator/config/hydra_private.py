@@ -28,6 +28,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, RangeSweep, Sweep
+from hydra.core.plugins import Plugins
 from hydra.core.utils import configure_log
 from hydra.core.utils import run_job as run_hydra_job
 from hydra.errors import HydraException
@@ -142,6 +143,8 @@ def _choices_for(overrides: Any, defaults: list[InputDefault], *rest: Any) -> Di
 @contextmanager
 def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[None]:
     """Context with Hydra initialised for a config folder, and for `own` before it, as with Hydra's `--config-dir`."""
+    # The first search for plugins in a process executes Hydra's readers again, which would undo the replacements.
+    Plugins.instance()
     # A program may use Hydra itself.
     others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
     try:

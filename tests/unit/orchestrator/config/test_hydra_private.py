@@ -3,6 +3,8 @@
 import inspect
 import pkgutil
 import re
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,17 @@ def test_signatures_are_those_that_are_called():
     loader = inspect.signature(ConfigLoaderImpl.get_group_options).parameters
     assert list(loader)[1:] == ["group_name", "results_filter", "config_name", "overrides"]
     assert {"provider", "path", "anchor"} <= set(inspect.signature(ConfigSearchPath.prepend).parameters)
+
+
+def test_files_are_read_with_limits_in_the_first_context_of_a_process():
+    code = (
+        "from orchestrator.config import hydra_private\n"
+        "from orchestrator.config.compose import initialised\n"
+        "with initialised():\n"
+        "    for reader in (hydra_private.file_config_source, hydra_private.importlib_resources_config_source):\n"
+        "        assert reader.OmegaConf is hydra_private.LoadingOnce, reader"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_flags_are_found():
