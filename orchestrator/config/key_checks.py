@@ -40,6 +40,9 @@ def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
             hint = f": {instead}" if instead else ""
             shown = "null" if given is None else repr(given)
             yield f"{section} must be a section with {', '.join(keys)}, not {shown}{hint}"
+    for group in ("trainable", "model", "data", "optimizer", "schedule"):
+        if isinstance(choice := config.get(group), str):
+            yield f"{group} is not {choice!r}: a file chooses it by defaults: [override /{group}: {choice}]"
     for key, kind in SCHEMA.items():
         if isinstance(kind, Structure) and _is_in_section(config, key):
             instead = ""

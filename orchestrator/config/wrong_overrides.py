@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import chain
 from typing import Any, cast
 
 from hydra import compose
@@ -64,6 +65,9 @@ class CompositionError(ConfigError):
         self._groups = groups
         self.composed: DictConfig | None = None
         self._unfit: dict[str, str] = {}  # the explanation of each override that does not fit
+        self._stand_ins: dict[
+            str, list[str]
+        ] = {}  # choices in place of wrong ones in the file that an override chooses
         with suppress(*WRONG):  # the primary config cannot be read, and overrides are not to blame
             self._try(overrides)
         # In the order of the command line, whatever the order in which they were tried.
@@ -72,12 +76,14 @@ class CompositionError(ConfigError):
         words = [override for override in told if "=" not in override and not self._unfit[override].endswith(ALONE)]
         lines = [self._unfit[word] for word in told if not (words and self._unfit[word].endswith(ALONE))]
         super().__init__(lines or [error_line(error)])
-        self.fitting = tuple(override for override in overrides if override not in self._unfit)
+        fitting = [override for override in overrides if override not in self._unfit or override in self._stand_ins]
+        self.fitting = (*fitting, *chain.from_iterable(self._stand_ins.values()))
         self.composed = self.composed if self._unfit else None
 
     def is_due_to_them(self, message: str) -> bool:
         """Return whether an error in the rest may be a consequence of these overrides missing."""
-        names = [key_of(override).rpartition(".")[2] for override in self._unfit]
+        wrong_keys = [key_of(one) for unfit in self._unfit for one in self._stand_ins.get(unfit, [unfit])]
+        names = [key.rpartition(".")[2] for key in wrong_keys]
         wrong = message.partition(": write ")[0]
         return any(re.search(rf"\b{re.escape(name)}\b", wrong) for name in names)
 
@@ -94,13 +100,33 @@ class CompositionError(ConfigError):
             # The search path comes first, because it determines which groups exist.
             for override in sorted(choices, key=lambda choice: not is_search_path(choice)):
                 try:
-                    config = _composed([*fitting, override])
-                    fitting.append(override)
+                    config = self._with_stand_ins(fitting, override)
+                    fitting += [override, *self._stand_ins.get(override, ())]
                 except WRONG as error:
                     before = _Composed(config, fitting, self._groups)
                     self._unfit[override] = _Wrong(override=override, error=error, config=before).explanation()
         others = [override for override in overrides if override not in choices]
         self._set(others, config, _Composed(config, fitting, self._groups))
+
+    def _with_stand_ins(self, fitting: Sequence[str], override: str) -> DictConfig:
+        """Return the config of a file that is chosen; choices in it that do not exist are explained, and replaced."""
+        lines: list[str] = []
+        stand_ins: list[str] = []
+        while True:
+            try:
+                config = _composed([*fitting, override, *stand_ins])
+            except WRONG as error:
+                missing = re.search(r"Could not find '(.+)/([^/']+)'", str(error))
+                group, choice = (missing[1], missing[2]) if missing else ("", "")
+                options = self._groups.options(group) if group in self._groups.names else ()
+                if not options or group in (key_of(override), *map(key_of, stand_ins)):
+                    raise
+                lines.append(f"{override}: {no_choice(group, choice, options)}")
+                stand_ins.append(f"{group}={[*close_to(choice, options), *options][0]}")
+                continue
+            if lines:
+                self._unfit[override], self._stand_ins[override] = "\n".join(lines), stand_ins
+            return config
 
     def _set(self, overrides: Sequence[str], config: DictConfig, before: _Composed) -> None:
         """Set these keys in the config, and explain those that do not fit to what was there `before` any was set."""

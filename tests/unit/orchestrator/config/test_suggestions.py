@@ -3,7 +3,7 @@
 import functools
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -583,3 +583,23 @@ def test_what_the_user_wrote_is_in_the_line_to_type(
 def test_braces_of_the_user_are_not_filled(text: str) -> None:
     with given_in(["results_dir=/x", "a=1", "val=2"]):
         assert text in no_choice("sweep", text, ["mine"])
+
+
+@pytest.mark.parametrize(
+    ("defaults", "rest", "wrong"),
+    [
+        (("model: resnet19", "data: digit"), "epochs: 3\nreport: {margn: 1}", ("resnet19", "digit", "epochs", "margn")),
+        ((), "model: resnet19\nreport: 5\ndata: digit", ("resnet19", "digit", "report")),
+    ],
+)
+def test_all_mistakes_of_a_sweep_file_are_told_at_once(
+    defaults: Sequence[str], rest: str, wrong: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep").mkdir()
+    listed = "".join(f"  - override /{choice}\n" for choice in defaults)
+    axes = "gpus: [1], device_batch_size: [32], lr_rule: [none], seed: [0]"
+    text = f"# @package _global_\ndefaults:\n  - _self_\n{listed}sweep: {{name: own, axes: {{{axes}}}}}\n{rest}\n"
+    (tmp_path / "sweep" / "own.yaml").write_text(text)
+    assert main(["-cd", str(tmp_path), "sweep=own", "mode=plan"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(wrong) and all(any(word in line for line in lines) for word in wrong)
