@@ -60,7 +60,7 @@ class WatchedSweep:
     def __init__(self, request: Request, secrets: Secrets) -> None:
         self._request = request
         self._folder = ResultsFolder(request.results_dir)
-        self._metric, self._report = request.metric, request.settings.report
+        self._metric = request.metric
         # The log of a running trial may contain what only its end hides.
         environment = {value: HIDDEN for name, value in os.environ.items() if value and is_secret_name(name)}
         self._secrets = Secrets({**environment, **secrets.hidden})
@@ -118,7 +118,10 @@ class WatchedSweep:
         self._metric = self._request.with_metric_of(record.metrics for record in records).metric
         # A row that repeats another one's training has the same curve.
         self._with_curve = [record.trial_id for record in records if not record.same_as][:MOST_CURVES]
-        interim, judgements = InterimResults(self._metric, compared_margin(self._report)), judgements_of(records)
+        interim, judgements = (
+            InterimResults(self._metric, compared_margin(self._request.settings.report)),
+            judgements_of(records),
+        )
         rows = []
         for record in records:
             columns = {field.name: getattr(record, field.name) for field in fields(record)}

@@ -38,14 +38,18 @@ def speed_is_known(cells: pd.DataFrame, cell_id: str, baseline_cell_id: str | No
 
     No speed is stated without valid timings: what disturbs a timing rarely slows all cells alike.
     """
-    timed = set(cells.loc[is_valid(cells["timing_valid"]), "cell_id"])
-    return {cell_id, baseline_cell_id or cell_id} <= timed
+    return {cell_id, baseline_cell_id or cell_id} <= _timed(cells)
 
 
 def speeds_known(cells: pd.DataFrame) -> pd.Series[bool]:
     """Return of which cells the speed-up over their baseline may be stated, as `speed_is_known` tells it of one."""
-    timed = cells.loc[is_valid(cells["timing_valid"]), "cell_id"]
+    timed = _timed(cells)
     return cells["cell_id"].isin(timed) & cells["baseline_cell_id"].fillna(cells["cell_id"]).isin(timed)
+
+
+def _timed(cells: pd.DataFrame) -> set[str]:
+    """Return the ids of the cells with a valid timing."""
+    return set(cells.loc[is_valid(cells["timing_valid"]), "cell_id"])
 
 
 def has_speed(cells: pd.DataFrame) -> pd.Series[bool]:

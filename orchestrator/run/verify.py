@@ -28,6 +28,7 @@ from orchestrator.store.record import Kind, Record
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.store.trial_files import HASHED, file_digest
+from orchestrator.text.numbers import counted
 from sweeps.printable import printable
 from sweeps.status import Status
 
@@ -211,7 +212,8 @@ def show(checked: CheckedSweep) -> int:
         print(printable(line), file=sys.stderr)
     for line in verdict.remarks:
         print(printable(line))
-    print(f"{len(verdict.violations) or 'no'} violation{'s' if len(verdict.violations) != 1 else ''} in {folder.root}")
+    count = counted(len(verdict.violations), "violation", "violations") or "no violations"
+    print(f"{count} in {folder.root}")
     return 1 if verdict.violations else 0
 
 

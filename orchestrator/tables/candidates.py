@@ -68,6 +68,12 @@ def calls(recommendation: Recommendation) -> dict[str | None, str]:
     return {chosen: USE_NOW if p_within >= SAFE else BEST_SO_FAR}
 
 
+def used_now(recommendation: Recommendation) -> Cell | None:
+    """Return the cell to use while the choice may lose accuracy; None without one."""
+    safe = recommendation.safe_cell_id
+    return recommendation.cell(safe) if calls(recommendation).get(safe) == USE_NOW else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Line:
     """A line of the table of candidates, with a text for each column; empty means not known."""

@@ -28,13 +28,13 @@ from orchestrator.decision.recommendation import (
 from orchestrator.decision.thresholds import SAFE, TIE
 from orchestrator.store.files import finite
 from orchestrator.tables.candidates import (
-    USE_NOW,
     Candidates,
     accuracy_holds,
     by_rate,
     calls,
     equal_rivals,
     quotient,
+    used_now,
     without_rate,
 )
 from orchestrator.tables.recommendation_sentences import UNBOUNDED, filled, listed, probability, sentence, template
@@ -147,7 +147,7 @@ def _settled(recommendation: Recommendation, timings: int) -> str:
 def in_sentences(recommendation: Recommendation) -> RecommendationText:
     """Return the recommendation in plain sentences."""
     no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
-    safe = _used_now(recommendation)
+    safe = _of_used_now(recommendation)
     # Beside a cell to use meanwhile, chances are those of the cell that may take its place.
     of_cell = {"of": without_rate(recommendation.chosen) if safe and recommendation.chosen else ""}
     caveats = [filled(remark.code, {**of_cell, **remark.values}) for remark in recommendation.caveats]
@@ -193,10 +193,10 @@ def _gain_with_start_up(recommendation: Recommendation) -> float:
     return whole if whole < _FAR_LESS * training else math.nan
 
 
-def _used_now(recommendation: Recommendation) -> dict[str, Any] | None:
-    """Return the cell to use while the choice may lose accuracy; None without one."""
-    safe = recommendation.cell(recommendation.safe_cell_id)
-    if safe is None or calls(recommendation).get(safe.cell_id) != USE_NOW:
+def _of_used_now(recommendation: Recommendation) -> dict[str, Any] | None:
+    """Return what the headline tells of the cell to use while the choice may lose accuracy; None without one."""
+    safe = used_now(recommendation)
+    if safe is None:
         return None
     device = "cpu" if recommendation.on_cpu else ""
     return {

@@ -21,7 +21,7 @@ from orchestrator.decision.recommendation import (
     StepSpeed,
 )
 from orchestrator.decision.thresholds import SAFE, SHOWN
-from orchestrator.tables.candidates import USE_NOW, calls, quotient, without_rate
+from orchestrator.tables.candidates import quotient, used_now, without_rate
 from orchestrator.tables.recommendation_sentences import filled, probability
 from orchestrator.text import numbers
 from orchestrator.text.cell_labels import gpu_word, gpus_in_words
@@ -129,8 +129,7 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     batches, label = recommendation.larger_batches, "Larger batch"
     if recommendation.chosen is None or recommendation.baseline is None:
         return
-    used = next((cell for cell, call in calls(recommendation).items() if call == USE_NOW), None)
-    cell = recommendation.cell(used) or recommendation.chosen
+    cell = used_now(recommendation) or recommendation.chosen
     of_used = f"{cell.values['global_batch_size']:,} in total"
     if not batches:
         yield label, f"unknown, {of_used} is the largest tried"

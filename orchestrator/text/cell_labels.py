@@ -39,7 +39,7 @@ def head(cells: pd.DataFrame, title: str) -> list[str]:
 def seeds_in_words(cells: pd.DataFrame) -> str:
     """Return `3 seeds`, or `1 to 3 seeds` where cells differ."""
     fewest, most = cells["n_seeds"].min(), cells["n_seeds"].max()
-    return f"{most} seed{'s' if most > 1 else ''}" if fewest == most else f"{fewest} to {most} seeds"
+    return numbers.counted(most, "seed", "seeds") if fewest == most else f"{fewest} to {most} seeds"
 
 
 def method(cells: pd.DataFrame) -> str:
