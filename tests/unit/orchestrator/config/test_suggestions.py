@@ -592,7 +592,7 @@ def test_braces_of_the_user_are_not_filled(text: str) -> None:
         ((), "model: resnet19\nreport: 5\ndata: digit", ("resnet19", "digit", "report")),
     ],
 )
-def test_all_mistakes_of_a_sweep_file_are_told_at_once(
+def test_all_errors_of_a_sweep_file_are_reported_at_once(
     defaults: Sequence[str], rest: str, wrong: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "sweep").mkdir()
