@@ -69,7 +69,7 @@ def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, s
         *((words, 2) for words in ("-cd {} stray", "stray", "{}")),
     ],
 )
-@pytest.mark.parametrize("mode", ["mode=compare compare.with={}/other", "mode=report report.html=false"])
+@pytest.mark.parametrize("mode", ["mode=compare compare.with={}/other", "mode=status"])
 def test_values_of_flags_are_no_stray_words(
     start: Callable[..., tuple[int, str]], tmp_path: Path, mode: str, words: str, status: int
 ) -> None:
