@@ -166,6 +166,7 @@ _OWN_CODE = (
     ),
     (".*", r"[\w.]+:[\w.]*", "to use code of yours: {group}.name={value} 'trusted_modules=[{module}]'"),
     ("data", ".+", "for your own images in a folder for each class: data=imagefolder data.path=FOLDER"),
+    ("model", r"\w+\.py", "for a function of yours in it: model.name={module}:FUNCTION 'trusted_modules=[{module}]'"),
     ("model", "timm.*", "or write model.name=timm:create_model +model.model_name={name} 'trusted_modules=[timm]'"),
     ("model", ".*/.*", "for a downloaded model of Hugging Face: model=hf model.path=FOLDER"),
     ("sweep", r".+\.ya?ml", ""),

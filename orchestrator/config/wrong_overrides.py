@@ -50,7 +50,7 @@ from orchestrator.config.value_notations import values_in
 from orchestrator.config.yaml_private import resolved
 from sweeps.axes import flat
 from sweeps.errors import ConfigError, close_to, nearest
-from sweeps.rerun_selection import form_errors
+from sweeps.rerun_selection import form_errors, label_axes
 from sweeps.sweep import STANDARD_AXES
 
 _LONGEST_QUOTED = 200  # longer values are not repeated in a message
@@ -320,6 +320,8 @@ def _unreadable(wrong: _Wrong) -> str:
     key, value = wrong.typed.key, wrong.typed.value
     if key == "rerun" and not value.startswith(("[", "{")):  # with a cell's label, `2×32 sqrt`
         return f"{wrong.override!r}: {next(form_errors(value), '')}"
+    if key not in wrong.config.names and label_axes(value) and (instead := instead_of_key(wrong.typed, wrong.config)):
+        return f"{wrong.override!r}: there is no key {key!r}: {instead}"  # only=gpus=1,lr_rule=linear
     # Labels and environment variables are given by `++`, which the user has not typed.
     written = wrong.override.removeprefix("++")
     return f"{written!r}: {error_line(wrong.error)}{_quoting(written, wrong.error)}"

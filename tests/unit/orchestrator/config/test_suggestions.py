@@ -362,6 +362,9 @@ def test_a_metric_that_a_command_prints_has_its_whole_line(
         ("config=/home/me/my/sweep/mine.yaml", "-cd /home/me/my sweep=mine"),
         ("--config mine.yaml", "-cd my sweep=mine"),
         ("mine.yaml", "-cd my sweep=mine"),
+        ("only=gpus=1,lr_rule=linear", "'sweep.axes.gpus=[1]' 'sweep.axes.lr_rule=[linear]'"),
+        ("mode=slurm", "mode=launch launch.target=slurm"),
+        ("mode=k8s", "mode=launch launch.target=kuberay"),
         ("model=timm/vit_b", "model.name=timm:create_model +model.model_name=vit_b 'trusted_modules=[timm]'"),
     ],
 )
@@ -470,7 +473,7 @@ def test_a_word_is_a_flag_a_mode_or_a_key(word: str, written: str) -> None:
         ("sweep.budget", "2h", ["sweep.budget.wall_s=7200"]),
         ("tracker", "mlflow", ["tracker.mlflow.enabled=true"]),
         ("cluster", "h100", []),
-        ("cluster", "slurm", ["mode=launch"]),
+        ("cluster", "slurm", ["launch.target=slurm", "mode=launch"]),
     ],
 )
 def test_a_value_of_a_section_names_the_keys_that_take_it(section: str, value: str, written: list[str]) -> None:
