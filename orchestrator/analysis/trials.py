@@ -24,9 +24,10 @@ from orchestrator.analysis.objective import total_s
 from orchestrator.analysis.summary import summary_frame
 from orchestrator.config.request import Metric, Request, Terms
 from orchestrator.statistics.collapses import FEWEST_LOSSES, collapsed
-from orchestrator.store.record import TrialRecord, metric_value, tokens_per_s
+from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.store.trial_metrics import metric_value, tokens_per_s
 from orchestrator.telemetry import timing_gate
 from sweeps.axes import is_number
 from sweeps.errors import ConfigError

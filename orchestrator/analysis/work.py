@@ -20,7 +20,8 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.store.grouping_keys import same_work
-from orchestrator.store.record import TrialRecord, metric_value
+from orchestrator.store.record import TrialRecord
+from orchestrator.store.trial_metrics import metric_value
 from sweeps.lr_rule import RULES
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES

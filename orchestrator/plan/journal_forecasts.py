@@ -13,7 +13,8 @@ from typing import Any
 from orchestrator.plan.estimates import Estimate, Forecast, Network, of_step, training_s
 from orchestrator.plan.forecast_accuracy import BESIDE, TIME
 from orchestrator.store.grouping_keys import but_for_batch, but_for_gpus
-from orchestrator.store.record import TrialRecord, metric_value, samples_to_target
+from orchestrator.store.record import TrialRecord
+from orchestrator.store.trial_metrics import metric_value, samples_to_target
 from orchestrator.telemetry.timing_gate import judgements_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec

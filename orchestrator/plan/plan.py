@@ -17,9 +17,10 @@ from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.simulation import Timetable
 from orchestrator.store.grouping_keys import same_memory
 from orchestrator.store.history import Durations
-from orchestrator.store.record import EARLY_STOP, TrialRecord, metric_value
+from orchestrator.store.record import EARLY_STOP, TrialRecord
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.store.trial_metrics import metric_value
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.identity import equivalent_cells

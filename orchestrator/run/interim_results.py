@@ -13,7 +13,7 @@ from orchestrator.config.request import Metric
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.statistics.margins import excess
-from orchestrator.store.record import metric_value, tokens_per_s
+from orchestrator.store.trial_metrics import metric_value, tokens_per_s
 from orchestrator.telemetry.timing_gate import FAULTS, VALID, Judgement, with_reasons
 from orchestrator.text.cell_labels import gpus_in_words, trial_label
 from orchestrator.text.numbers import short_number

@@ -15,7 +15,7 @@ from orchestrator.analysis.validity import is_invalid, with_valid_timings
 from orchestrator.statistics.critical_batch import BatchEconomy, TooFewBatchesError
 from orchestrator.statistics.extrapolation import COUNTS, NoExtrapolationError, extrapolated, paired
 from orchestrator.statistics.intervals import Interval
-from orchestrator.store.record import samples_to_target
+from orchestrator.store.trial_metrics import samples_to_target
 from orchestrator.text import numbers
 from orchestrator.text.text_tables import Document, TextTable
 from sweeps.status import Status

@@ -15,7 +15,8 @@ from statistics import median
 from typing import Any
 
 from orchestrator.store.grouping_keys import same_steps
-from orchestrator.store.record import TrialRecord, metric_value
+from orchestrator.store.record import TrialRecord
+from orchestrator.store.trial_metrics import metric_value
 from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status
 from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S

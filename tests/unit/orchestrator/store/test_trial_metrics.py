@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.store.record import metric_value, samples_to_target
+from orchestrator.store.trial_metrics import metric_value, samples_to_target
 
 # Ten epochs of 1,000 samples: the first of 30 s, of which 28 compile, then nine of 2 s.
 TRIAL = {"epochs": 10, "samples": 10_000, "first_epoch_s": 30.0, "train_s": 48.0, "samples_per_s": 500.0}
