@@ -34,7 +34,7 @@ from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import JOURNAL, TRACE, ResultsFolder
 from orchestrator.store.secrets import HIDDEN, Secrets, is_secret_name
 from orchestrator.telemetry.gpu import Gpus, gpu_models
-from orchestrator.telemetry.timing_gate import FAULTS, VALID, judgements_of, with_reasons
+from orchestrator.telemetry.timing_gate import FAULTS, VALID, Fault, judgements_of, with_reasons
 from orchestrator.text.cell_labels import trial_label
 from sweeps.axes import is_number
 from sweeps.errors import ConfigError
@@ -59,6 +59,7 @@ class WatchedSweep:
 
     def __init__(self, request: Request, secrets: Secrets) -> None:
         self._request = request
+        psutil.cpu_percent()  # the first call returns 0, later ones the use since the call before
         self._folder = ResultsFolder(request.results_dir)
         self._metric = request.metric
         # The log of a running trial may contain what only its end hides.
@@ -134,7 +135,7 @@ class WatchedSweep:
             row = {
                 "trial_id": record.trial_id,
                 "cell": trial_label(columns),
-                "state": record.status.value,
+                "state": "disturbed" if judgement.fault is Fault.DISTURBED else record.status.value,
                 "epoch": record.metrics.get("epochs"),
                 "metric": record.metrics.get(self._metric.name),
                 "rate": figures.get(unit),

@@ -71,6 +71,7 @@ def test_disturbed_timings_are_no_leaders(server: Server) -> None:
     told = value(server)
     by_id = {row["trial_id"]: row for row in told["ended"]}
     assert by_id["ok-2-1"]["rate"] == 9000 and "disturbed" in by_id["ok-2-1"]["note"]
+    assert by_id["ok-2-1"]["state"] == "disturbed"
     assert "1,800 samples/s" in told["leaders"][0] and "2 GPUs 1.80×" in told["leaders"][1]
 
 
