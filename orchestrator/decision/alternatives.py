@@ -55,7 +55,7 @@ def rivals(contenders: Contenders, chosen: int) -> list[int]:
 
 
 def cheapest(contenders: Contenders, chosen: int) -> int | None:
-    """Return the cell that costs the least, within TIE; None if the chosen one costs hardly more.
+    """Return the cell that costs the least; None if the chosen one costs hardly more, by TIE at most.
 
     It is one of those whose accuracy holds with probability SAFE; without any, one of all eligible cells.
     """
@@ -65,21 +65,30 @@ def cheapest(contenders: Contenders, chosen: int) -> int | None:
     eligible = np.where(is_safe if is_safe.any() else is_eligible, cost, np.nan)
     if np.isnan(cost[chosen]) or cost[chosen] <= (1 + TIE) * np.nanmin(eligible):
         return None
-    return _likeliest(contenders, eligible <= (1 + TIE) * np.nanmin(eligible))
+    return int(np.nanargmin(eligible))
 
 
 def best_value(contenders: Contenders, chosen: int) -> int | None:
-    """Return the eligible cell with the least product of time and cost, within TIE.
+    """Return the eligible cell with the least product of time and cost, within TIE, also with start-up if it is known.
 
-    None on CPUs, without costs, and where the cost alone decides.
+    None on CPUs, without costs, where the cost alone decides, and where start-up makes another cell the best.
     """
-    time, cost = (contenders.totals[name].means() for name in (contenders.deciding_time, "cost"))
-    product = np.where(np.isnan(contenders.choice.qualified), np.nan, time * cost)
-    by_cost = contenders.terms.report.objective == "cost"
-    if contenders.on_cpu or by_cost or np.isnan(product).all():
+    if contenders.on_cpu or contenders.terms.report.objective == "cost":
         return None
-    least = product <= (1 + TIE) * np.nanmin(product)
+    least = _least_product(contenders, contenders.deciding_time, "cost")
+    with_start_up = _least_product(contenders, "total_time", "total_cost")
+    if with_start_up.any():
+        least &= with_start_up
+    if not least.any():
+        return None
     return chosen if least[chosen] else _likeliest(contenders, least)
+
+
+def _least_product(contenders: Contenders, time: str, cost: str) -> npt.NDArray[np.bool_]:
+    """Return which eligible cells have the least product of these totals, within TIE."""
+    product = contenders.totals[time].means() * contenders.totals[cost].means()
+    product = np.where(np.isnan(contenders.choice.qualified), np.nan, product)
+    return product <= (1 + TIE) * np.nanmin(product) if not np.isnan(product).all() else np.zeros(len(product), bool)
 
 
 def _likeliest(contenders: Contenders, rows: npt.NDArray[np.bool_]) -> int:

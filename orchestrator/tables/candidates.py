@@ -350,7 +350,12 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[L
     by_time = recommendation.terms.report.objective == "time"
     # By another objective, this figure is that of the energy or the cost.
     unknown = Figure(value=math.nan, unit="1")
-    ends = [cell.figures.get("speedup", unknown) if by_time else unknown for cell in cells]
+    # The baseline is not compared with itself.
+    is_compared = [by_time and cell.cell_id != recommendation.common_baseline_id for cell in cells]
+    ends = [
+        cell.figures.get("speedup", unknown) if compared else unknown
+        for cell, compared in zip(cells, is_compared, strict=True)
+    ]
     bars = [
         Figure(value=speed / most, lo=end.lo / most, hi=end.hi / most, unit="1")
         for speed, end in zip(speeds, ends, strict=True)

@@ -62,11 +62,11 @@ def not_counted(end: SweepEnd) -> str:
 
 
 def _places_of_oom(out_of_memory: pd.DataFrame) -> str:
-    """Return the GPUs, batches and rules of these cells, three by name."""
+    """Return the GPUs, batches and rules of these cells, up to three by name."""
     # Cells that differ in further axes, such as the rate, have one place.
     places = list(dict.fromkeys(map(cell_label, out_of_memory.to_dict("records"))))
     if len(places) > 3:
-        return f"{', '.join(places[:2])} and {len(places) - 2} more"
+        return f"{len(out_of_memory)} cells, such as {places[0]}"
     return ", ".join(places)
 
 

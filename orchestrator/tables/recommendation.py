@@ -222,7 +222,8 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     values = {
         **after.values,
         "name": by_rate([cell]),
-        "chosen": without_rate(chosen),
+        # Both may differ in their learning rates only.
+        "chosen": without_rate(chosen) if without_rate(cell) != without_rate(chosen) else by_rate([chosen]),
         "holds": "" if math.isnan(cell.p_within_margin) else accuracy_holds(cell, recommendation),
     }
     yield RUNNER_UP, filled("runner_up", values)

@@ -138,8 +138,10 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     chances = []
     for chance, group in groupby(batches[len(safe) :], key=_chance_of_batch):
         # Most larger batches have no chance, which is said once.
-        first, *further = [f"{batch.global_batch_size:,}" for batch in group]
-        chances.append(f"{chance} {'from' if further else 'at'} {first}")
+        first, *further = group
+        # Many cells have the same batch, and memory depends on that of a GPU.
+        name = "" if chance == "unknown" or chance.startswith("≤") else f" ({first.name})"
+        chances.append(f"{chance} {'from' if further else 'at'} {first.global_batch_size:,}{name}")
     if safe:
         best = safe[-1]
         is_faster = recommendation.terms.report.objective == "time" and not math.isnan(best.gain.value)
@@ -152,7 +154,7 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     elif batches[0].status == Status.OK.value:
         chances[0] = f"{recommendation.terms.metric.word} {chances[0]}"
     if cell is recommendation.baseline or cell.p_within_margin >= SAFE:
-        chances.insert(0, f"safe up to {of_used}")
+        chances.insert(0, f"safe only up to {of_used}")
     else:
         chances[0] += " in total"
     yield label, ", ".join(chances)

@@ -260,6 +260,6 @@ def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
 
 def _last(text: RecommendationText, files: str, left_out: int) -> Text:
     """Return the verdict and where everything is, with the number of figures and facts that are only there."""
-    more = f"  ({counted(left_out, 'more line', 'more lines')})" if left_out else ""
+    more = f"  ({counted(left_out, 'more line there', 'more lines there')})" if left_out else ""
     report = f"report  {one_line(files, most=2000)}{more}"
     return Text.assemble((f" {text.verdict}  ", _style(text)), report) if text.verdict else Text(f" {report}")

@@ -267,10 +267,10 @@ def test_larger_batches_the_cheapest_cell_and_the_runner_up_are_known(recommenda
     [
         ((), "unknown, 128 in total"),
         ((0.99, 0.98), "safe up to 512 in total (cell 1, 1.50× the speed)"),
-        ((0.99, 0.3), "safe up to 256 in total (cell 0, 1.50× the speed), 30% at 512"),
-        ((0.6, 0.04, 0.01), "safe up to 128 in total, holds 60% at 256, ≤5% from 512"),
-        ((0.01, 0.001), "safe up to 128 in total, holds ≤5% from 256"),
-        ((math.nan,), "safe up to 128 in total, accuracy unknown at 256"),
+        ((0.99, 0.3), "safe up to 256 in total (cell 0, 1.50× the speed), 30% at 512 (cell 1)"),
+        ((0.6, 0.04, 0.01), "safe only up to 128 in total, holds 60% at 256 (cell 0), ≤5% from 512"),
+        ((0.01, 0.001), "safe only up to 128 in total, holds ≤5% from 256"),
+        ((math.nan,), "safe only up to 128 in total, accuracy unknown at 256"),
     ],
 )
 def test_a_larger_batch_is_as_safe_as_its_probability(
@@ -307,7 +307,7 @@ def test_a_larger_batch_that_was_tried_has_its_end() -> None:
     assert decision.cell_id == "1-32-none" and ends == [(64, "oom"), (128, "ok"), (256, "failed")]
     assert (
         dict(answers(decision))["Larger batch"]
-        == "safe up to 32 in total, out of memory at 64, unknown at 128, failed at 256"
+        == "safe only up to 32 in total, out of memory at 64 (1×64 none), unknown at 128, failed at 256 (1×256 none)"
     )
 
 
@@ -398,7 +398,7 @@ def test_times_that_include_start_up_have_no_second_line_with_it() -> None:
         # 43.3 s and 27.5 s: the gain stays above the cost.
         (10.0, [1.90, 1.05]),
         # 93.3 s and 77.5 s on twice the GPUs.
-        (60.0, [1.90, 1.05, 1.20, 1.66]),
+        (60.0, [1.20, 1.66, 1.90, 1.05]),
     ],
 )
 def test_a_gain_that_start_up_makes_costly_says_so(start_up_s: float, steps: list[float]) -> None:

@@ -111,7 +111,7 @@ def test_the_end_counts_what_it_leaves_out(case: str) -> None:
     for width in (80, 10_000):
         *lines, last = rows(end, width)
         (names,) = [place for place, line in enumerate(lines) if "×batch rule" in line]
-        left_out = re.search(r"\((\d+) more lines?\)$", last)
+        left_out = re.search(r"\((\d+) more lines? there\)$", last)
         shown = [line for line in lines[names:] if re.match(r" \S", line)]  # without those that continue another
         counts.append((len(shown), len(shown) + (int(left_out[1]) if left_out else 0)))
     (narrow, of_narrow), (wide, of_wide) = counts
