@@ -30,7 +30,7 @@ from rich.console import Console
 
 from orchestrator.backends.backend import Backend, Listener
 from orchestrator.plan.plan import Plan
-from orchestrator.run.display import Display
+from orchestrator.run.live_view import Display
 from orchestrator.run.session import Session
 from orchestrator.schedule.cluster import Footprint, Node
 from orchestrator.schedule.queue import TrialQueue

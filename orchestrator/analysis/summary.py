@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, same_machines
-from orchestrator.analysis.differences import BySeed, Differences
+from orchestrator.analysis.by_seed import BySeed, Differences
 from orchestrator.analysis.objective import to_target_s
 from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.analysis.validity import is_invalid, launch_share, timing_counts, with_valid_timings

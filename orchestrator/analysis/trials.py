@@ -19,7 +19,7 @@ import pandas as pd
 
 from orchestrator.analysis import summary, work
 from orchestrator.analysis.baseline import Comparison
-from orchestrator.analysis.differences import by_seed
+from orchestrator.analysis.by_seed import by_seed
 from orchestrator.analysis.objective import total_s
 from orchestrator.analysis.summary import summary_frame
 from orchestrator.config.request import Metric, Request, Terms

@@ -119,7 +119,7 @@ def _status(checked: CheckedSweep) -> int:
 
 
 def _watch(checked: CheckedSweep) -> int:
-    from orchestrator.cli.watch import serve
+    from orchestrator.cli.watch_page import serve
 
     return serve(checked.request, checked.secrets, _console())
 

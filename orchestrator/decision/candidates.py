@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from orchestrator.analysis.differences import BySeed
+from orchestrator.analysis.by_seed import BySeed
 from orchestrator.analysis.objective import Measure, measured, missed_s, time_s
 from orchestrator.analysis.summary import SAMPLES, rows_of
 from orchestrator.analysis.trials import collect

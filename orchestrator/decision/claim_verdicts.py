@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.differences import by_seed
+from orchestrator.analysis.by_seed import by_seed
 from orchestrator.analysis.summary import SAMPLES
 from orchestrator.analysis.validity import (
     is_invalid,

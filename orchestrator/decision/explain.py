@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.differences import by_seed
+from orchestrator.analysis.by_seed import by_seed
 from orchestrator.analysis.summary import superlinear_causes
 from orchestrator.analysis.validity import is_untrained, launch_bound
 from orchestrator.analysis.work import is_short

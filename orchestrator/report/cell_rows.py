@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.baseline import FIXED_SIDE
-from orchestrator.analysis.differences import by_seed
+from orchestrator.analysis.by_seed import by_seed
 from orchestrator.analysis.objective import time_s
 from orchestrator.analysis.scaling_loss import LOST
 from orchestrator.analysis.validity import with_valid_timings

@@ -29,11 +29,11 @@ from orchestrator.config.commands import command
 from orchestrator.config.request import Request
 from orchestrator.config.schema import value_at
 from orchestrator.plan.plan import Plan
-from orchestrator.run.display import Display
 from orchestrator.run.finish import have_not_run, tables_written, write_slow_files
 from orchestrator.run.interim_results import compared_margin
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
+from orchestrator.run.live_view import Display
 from orchestrator.run.provenance import check_hardware, hardware_of, load_warning, origin, way_on
 from orchestrator.run.rounds import Rounds
 from orchestrator.run.session import Session

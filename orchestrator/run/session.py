@@ -15,8 +15,8 @@ from orchestrator.config.content_hashes import named_files, source_dir
 from orchestrator.plan.estimates import REHEARSED
 from orchestrator.plan.plan import MEMORY_METRICS
 from orchestrator.plan.rehearsals import Rehearsals
-from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt
+from orchestrator.run.live_view import Display
 from orchestrator.store import files
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.grouping_keys import same_memory, same_speed

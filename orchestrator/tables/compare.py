@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.differences import Differences, by_seed
+from orchestrator.analysis.by_seed import Differences, by_seed
 from orchestrator.analysis.summary import further_axes
 from orchestrator.analysis.trials import frames
 from orchestrator.analysis.validity import is_invalid, with_valid_timings

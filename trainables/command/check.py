@@ -14,7 +14,7 @@ from typing import Any
 from sweeps.axes import is_number
 from sweeps.trial import BUDGET_UNITS
 from trainables.availability import not_here, runs_here
-from trainables.command.metric_patterns import declared
+from trainables.command.metric_declarations import declared
 from trainables.command.placeholders import NAMES, TemplateError, fill, lengths_of
 from trainables.command.settings import CommandSettings
 

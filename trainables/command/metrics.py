@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeps.metric import Target, is_higher_better
-from trainables.command.metric_patterns import TAKES
+from trainables.command.metric_declarations import TAKES
 from trainables.command.output_parser import Output, readings_of
 from trainables.command.settings import CommandSettings
 

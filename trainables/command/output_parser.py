@@ -14,7 +14,7 @@ from typing import Any
 
 from trainables.command.file_tail import SEARCHED
 from trainables.command.hook.sweep_files import ENDED_S
-from trainables.command.metric_patterns import LikelyMetric, Reading
+from trainables.command.metric_declarations import LikelyMetric, Reading
 from trainables.command.printed_mappings import Row, mapping_in
 from trainables.command.printed_numbers import UnclearNumberError, as_number
 from trainables.command.progress_bars import ANSI, BarState, ProgressBars, Redraws

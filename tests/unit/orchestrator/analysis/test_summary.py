@@ -16,7 +16,7 @@ import pytest
 import scipy  # its `stats` is slow, and loaded when it is used
 
 from orchestrator.analysis.baseline import Comparison
-from orchestrator.analysis.differences import Differences, by_seed
+from orchestrator.analysis.by_seed import Differences, by_seed
 from orchestrator.analysis.summary import COLUMNS, further_axes, summary_frame
 from orchestrator.analysis.validity import timed_by_one_process
 from orchestrator.config.settings import ReportSection

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.cli.watch import Server, WatchedSweep
+from orchestrator.cli.watch_page import Server, WatchedSweep
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind
 from orchestrator.store.results_folder import ResultsFolder

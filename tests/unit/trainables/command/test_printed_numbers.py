@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainables.command.metric_patterns import Reading, with_any_number
+from trainables.command.metric_declarations import Reading, with_any_number
 from trainables.command.printed_numbers import UnclearNumberError, as_number
 
 

@@ -50,7 +50,7 @@ MOST_CONNECTIONS = 32  # a browser has six
 LOG_CHARACTERS = 16_384  # the most characters at the end of a log that are shown
 _LONGEST_SECRET = 8_192  # bytes before them that are searched, too, because a secret may begin there
 
-_PAGE = Path(__file__).with_name("watch.html")
+_PAGE = Path(__file__).with_name("watch_page.html")
 _STYLE = Path(__file__).parents[1] / "report" / "page.css"
 
 

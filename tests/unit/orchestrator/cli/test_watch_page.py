@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli import watch
+from orchestrator.cli import watch_page
 from orchestrator.cli.app import main
-from orchestrator.cli.watch import Server
+from orchestrator.cli.watch_page import Server
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind
 from orchestrator.store.results_folder import ResultsFolder
@@ -119,7 +119,7 @@ def test_connections_that_send_nothing_keep_nobody_out(server: Server) -> None:
     with ExitStack() as stack:
         silent = [
             stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
-            for _ in range(2 * watch.MOST_CONNECTIONS)
+            for _ in range(2 * watch_page.MOST_CONNECTIONS)
         ]
         assert value(server)["state"]
         assert silent[0].recv(1) == b""  # the oldest have been closed
@@ -147,8 +147,9 @@ def test_logs_have_no_secrets(server: Server, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     "end",
     [
-        "y" * (watch.LOG_CHARACTERS - 10),  # the end of the secret is the first that would be shown
-        "█" * ((watch.LOG_CHARACTERS + watch._LONGEST_SECRET - 10) // 3),  # what is read begins within the secret
+        "y" * (watch_page.LOG_CHARACTERS - 10),  # the end of the secret is the first that would be shown
+        "█"
+        * ((watch_page.LOG_CHARACTERS + watch_page._LONGEST_SECRET - 10) // 3),  # what is read begins within the secret
     ],
 )
 def test_only_the_end_of_a_log_is_sent_and_no_half_secret(
@@ -157,7 +158,7 @@ def test_only_the_end_of_a_log_is_sent_and_no_half_secret(
     path = results_folder.trial(RUNNING) / "rank0.log"
     path.write_text("x" * 30_000 + SECRET + end)
     (log,) = value(server, RUNNING)["logs"]
-    assert 0 < len(log["text"]) <= watch.LOG_CHARACTERS and SECRET[-9:] not in log["text"]
+    assert 0 < len(log["text"]) <= watch_page.LOG_CHARACTERS and SECRET[-9:] not in log["text"]
     assert log["text"].strip(end[0] + "<hidden>") == ""
 
 
@@ -210,10 +211,10 @@ def test_a_dead_and_a_finished_sweep_are_shown(results_folder: ResultsFolder) ->
 def test_the_page_asks_so_seldom_that_answers_take_a_small_share(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert value(server)["again_s"] >= watch.EVERY_S
+    assert value(server)["again_s"] >= watch_page.EVERY_S
     clock = iter((10.0, 10.5))
-    monkeypatch.setattr(watch.time, "thread_time", lambda: next(clock))
-    assert value(server)["again_s"] == pytest.approx(0.5 / watch.SHARE)
+    monkeypatch.setattr(watch_page.time, "thread_time", lambda: next(clock))
+    assert value(server)["again_s"] == pytest.approx(0.5 / watch_page.SHARE)
 
 
 def test_watch_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

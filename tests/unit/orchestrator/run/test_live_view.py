@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from orchestrator.run import display as display_module
-from orchestrator.run.display import Display
+from orchestrator.run import live_view as display_module
 from orchestrator.run.interim_results import InterimResults
+from orchestrator.run.live_view import Display
 from orchestrator.schedule.simulation import TimeLeft
 from orchestrator.store.record import TrialOutcome
 from orchestrator.telemetry.timing_gate import FAULTS, OUTVOTED, VALID, Fault, Judgement
