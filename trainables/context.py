@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values as JSON: those of numpy and torch become Python's; None and non-finite numbers are left out.
 
-    Raises TypeError naming the key of a value that JSON cannot hold.
+    In a list they are None. Raises TypeError naming the key of a value that JSON cannot hold.
     """
     figures = {key: _plain_value(key, value) for key, value in values.items()}
     return {key: value for key, value in figures.items() if value is not None}
@@ -54,7 +54,7 @@ def of_python(value: Any) -> Any:
     # By attribute, so that neither numpy nor torch must be imported.
     if not hasattr(value, "item"):
         return value
-    return value.item() if math.prod(value.shape) == 1 else value.tolist()
+    return value.item() if math.prod(getattr(value, "shape", ())) == 1 else value.tolist()
 
 
 def _plain_value(key: str, value: Any) -> Any:

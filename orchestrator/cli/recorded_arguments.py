@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -237,8 +238,10 @@ def applicable(errors: Sequence[str], overrides: Sequence[str]) -> list[str]:
     lines = []
     for line in errors:
         wrong, write, suggested = line.partition(": write ")
-        is_quoted = suggested[:1] in ("'", '"') and suggested[:1] == suggested[-1:]
-        words = shlex.split(suggested) if write and is_quoted else []
+        words: list[str] = []
+        if write and suggested[:1] in ("'", '"') and suggested[:1] == suggested[-1:]:
+            with suppress(ValueError):  # a sentence with quotes, and no command
+                words = shlex.split(suggested)
         if words and all(key_of(word).startswith(_OF_THE_GRID) for word in words):
             line = f"{wrong}: {_why_ignored(mode, rewritten(words), place, recorded)}"
         lines.append(line)

@@ -38,7 +38,8 @@ def read_prices(file: Path) -> list[Offer]:
     try:
         rows = csv.reader(io.StringIO(read_regular(file).decode("utf-8-sig")))
         # A quoted value may have several lines.
-        lines = [(rows.line_num, [value.strip() for value in row]) for row in rows if row]
+        lines = [(rows.line_num, [value.strip() for value in row]) for row in rows]
+        lines = [(number, values) for number, values in lines if any(values)]  # not the empty rows of a spreadsheet
     except (OSError, ValueError, csv.Error) as error:
         raise ConfigError([f"forecast.prices={file} cannot be read: {error}"]) from error
     header = lines[0][1] if lines else []

@@ -273,19 +273,27 @@ class SharedTimings:
         return trial.with_settings(timed_with=timed[0])
 
     def next(self, waiting: Sequence[TrialSpec], history: History) -> Round:
-        """Return which disturbed timings need no repetition, because another trial has timed the same steps."""
-        valid: dict[str, str] = {}  # the first trial with a valid timing, by what trials alike have in common
-        disturbed: dict[str, str] = {}
-        ends = history.ends
+        """Return which timings are to be those of another trial with the same steps.
+
+        A disturbed timing need not be repeated if another trial has a valid one. A repetition counts for all of them:
+        otherwise chance would decide between learning-rate rules, whose steps take equally long.
+        """
+        ends, repeated = history.ends, history.repeated
         timed = {trial_id: end for trial_id, end in ends.items() if trial_id in self._of_loops and _has_speed(end)}
         in_need, judgements = needs_repetition(ends), judgements_of(list(timed.values()))
+        alike: dict[str, list[str]] = {}
         for trial_id, end in timed.items():
-            group = same_timing(end)
-            if group and trial_id in in_need:
-                disturbed[trial_id] = group
-            elif group and trial_id in judgements and judgements[trial_id].fault is None:
-                valid.setdefault(group, trial_id)
-        return Round(timed_with={trial_id: valid[group] for trial_id, group in disturbed.items() if group in valid})
+            if group := same_timing(end):
+                alike.setdefault(group, []).append(trial_id)
+        timed_with: dict[str, str] = {}
+        for members in alike.values():
+            valid = [key for key in members if key in judgements and not judgements[key].fault and key not in in_need]
+            again = [key for key in valid if key in repeated]
+            if valid:
+                replaced = members if again else [key for key in members if key in in_need]
+                source = [*again, *valid][0]
+                timed_with |= {key: source for key in replaced if key != source}
+        return Round(timed_with=timed_with)
 
     def _is_timed(self, trial_id: str) -> bool:
         """Return whether the trial has ended, and its timing is valid and not that of another trial."""
@@ -313,7 +321,8 @@ def to_repeat(
 
     At least one may be repeated, however few there are, unless `fraction` is 0. Trials that were `repeated` before
     count, and are not repeated again. Retried, continued and rerun trials are repeated like others. Timings that are
-    too short or shared are not: a repetition would not be better. One repetition counts for all with the `same_timing`.
+    too short or shared are not: a repetition would not be better. Of trials with the `same_timing` only the first is
+    repeated, whose repetition counts for all (see `SharedTimings`).
     """
     most = max(1, int(fraction * len(ran))) if fraction > 0 else 0
     disturbed = needs_repetition(ends)

@@ -172,7 +172,7 @@ class Session:
         self._display.copied(trial, original, judgements_of([original]).get(original.trial_id, VALID))
 
     def timed_with(self, trial_id: str, other: str) -> None:
-        """Journal that the timing of a trial, and of all alike, is that of another one."""
+        """Journal that the timing of a trial is that of another one."""
         self._journal.append(Kind.TIMED, {}, {"trial_id": trial_id, "timed_with": other})
 
     def drop_branch_point(self, branch: TrialSpec) -> None:

@@ -4,8 +4,8 @@ A trial's end is its last valid record, with the timing that counts. A trial wit
 requested and a budget or lack of room left the trial out. The timing of an end is replaced by that of a repetition,
 unless that is disturbed, too; the disturbed timing of a rerun does not replace a valid one. The end's note says so.
 
-In the project's own loop a repetition counts for all trials with the same steps, seed and machines. Otherwise chance
-would decide between learning-rate rules, whose steps take equally long.
+The driver may name another trial with the same steps, whose timing an end then has (`Kind.TIMED`): so a disturbed
+timing needs no repetition, and a repetition counts for all trials alike.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from orchestrator.store.grouping_keys import same_speed, same_timing
 from orchestrator.store.record import TRAINING_TIMES, Kind, Record, TrialRecord
 from orchestrator.store.record_checks import checked_record
 from sweeps.axes import flat, is_number, is_whole
-from sweeps.identity import LOOPS
 from sweeps.probe import probe_id
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
@@ -50,6 +49,7 @@ class TrialHistory:
     result: TrialRecord | None = None
     """The end without notes on how its timing was chosen; None unless the trial has a result."""
     trained: TrialRecord | None = None  # the result with its own timing
+    timed_with: str = ""  # the id of another trial whose timing the driver chose for the end; empty if none
 
     @property
     def has_set_aside_files(self) -> bool:
@@ -77,7 +77,7 @@ class TrialHistory:
         """Take the end of the trial, or of a further attempt at it."""
         # A record tells the time of one attempt, and all attempts held the devices.
         record = replace(record, earlier_s=self.earlier_s, unknown_attempts=self.unknown_attempts)
-        before, self.repeated = self.result, False
+        before, self.repeated, self.timed_with = self.result, False, ""
         # A rerun that a budget or lack of room left out has not run, so that nothing replaces the result.
         if before and record.status in (Status.SKIPPED, Status.INFEASIBLE) and not record.wall_s:
             self.end = _noted(before, f"not run again, although requested: {_end_of(record)}")
@@ -90,10 +90,10 @@ class TrialHistory:
                 self.result = record.timed_by(before)
                 self.end = _noted(self.result)
 
-    def repeat_timing(self, repetition: TrialRecord) -> bool:
-        """Take a repetition of the trial's timing; ignored unless the trial is ok. Return whether it counts."""
+    def repeat_timing(self, repetition: TrialRecord) -> None:
+        """Take a repetition of the trial's timing; ignored unless the trial is ok."""
         if self.trained is None or self.result is None or self.result.status is not Status.OK:
-            return False
+            return
         self.repeated = True
         if repetition.status is not Status.OK:
             self.end = _noted(self.result, f"a repetition of its timing ended as {_end_of(repetition)}")
@@ -103,12 +103,6 @@ class TrialHistory:
             self.result = self.trained.timed_by(repetition)
             kept = [name for name in TRAINING_TIMES if name in self.result.metrics and not repetition.has_timing(name)]
             self.end = _noted(self.result, "re-timed alone" + (f", except {', '.join(kept)}" if kept else ""))
-            return True
-        return False
-
-
-def _is_own_loop(fingerprint: Mapping[str, Any] | None) -> bool:
-    return dict(flat(fingerprint or {})).get("config.trainable._target_") in LOOPS
 
 
 def _end_of(record: TrialRecord) -> str:
@@ -154,8 +148,6 @@ class History:
         self._current = 0  # the number of the last request's fingerprint
         self.all_ends: dict[str, TrialRecord] = {}  # how each trial ended, under any config, by trial id
         self._probes: list[tuple[int, Mapping[str, Any]]] = []
-        self._retimed: dict[tuple[int, str], str] = {}
-        """The trial whose timing counts for all with the `same_timing` under the fingerprint with this number."""
         self._processes: set[str] = set()  # those that have run a trial
         self._rewritten: tuple[int, frozenset[str]] = (0, frozenset())
         """The number of a fingerprint, and the files that changed during every ok trial under it."""
@@ -187,7 +179,7 @@ class History:
         elif record.kind == Kind.FINISHED:
             self._take_end(trial_id, record.value)
         elif record.kind == Kind.TIMED:
-            self._time_group(self.of(trial_id), str(value.get("timed_with")))
+            self.of(trial_id).timed_with = str(value.get("timed_with"))
         elif record.kind in (Kind.RETRIED, Kind.CUT_OFF):
             self.trials.setdefault(trial_id, TrialHistory()).fail(value.get("wall_s"), value.get("cause"))
 
@@ -217,8 +209,7 @@ class History:
         self.ended_since.append(record)
         if record.measures:
             timed = self.of(record.measures)
-            if timed.repeat_timing(record):
-                self._time_group(timed, record.measures)
+            timed.repeat_timing(record)
             self._keep_end(record.measures, timed)
         else:
             trial.finish(record)
@@ -232,11 +223,6 @@ class History:
         trial.files = files if isinstance(files, Mapping) else {}
         trial.running, trial.ended = False, True
         trial.failures, trial.earlier_s, trial.unknown_attempts = [], 0.0, 0
-
-    def _time_group(self, trial: TrialHistory, timed_with: str) -> None:
-        """Note that all trials alike have the timing of this one."""
-        if trial.trained and (group := same_timing(trial.trained)):
-            self._retimed[trial.fingerprint, group] = timed_with
 
     def _ran_in_kept_processes(self, record: TrialRecord) -> bool:
         if record.same_as:
@@ -283,18 +269,26 @@ class History:
         # Rows of other configurations stay in the journal, and must not be compared with these.
         number = self._number_of(fingerprint)
         ends = {key: end for key, end in self.all_ends.items() if self.trials[key].fingerprint == number}
-        if self._retimed and _is_own_loop(fingerprint):
-            ends = {key: self._timed_with_group(end) for key, end in ends.items()}
-        return {key: _with_speed(end, ends.get(end.timed_with)) if end.timed_with else end for key, end in ends.items()}
+        return {key: self._timed(end, ends) for key, end in ends.items()}
 
-    def _timed_with_group(self, end: TrialRecord) -> TrialRecord:
-        """Return the end, which leaves its timing to the trial of its group that was timed again, if there is one."""
-        trial = self.trials[end.trial_id]
-        group = same_timing(trial.trained) if trial.trained else ""
-        retimed = self._retimed.get((trial.fingerprint, group))
-        if retimed is None or retimed == end.trial_id:
+    def _timed(self, end: TrialRecord, ends: Mapping[str, TrialRecord]) -> TrialRecord:
+        """Return the end with the timing that counts: its own, or that of another trial."""
+        source = self._source(end, ends)
+        if source is None:
             return end
-        return replace(end, timed_with=retimed)
+        return _with_speed(replace(end, timed_with=source.trial_id), source)
+
+    def _source(self, end: TrialRecord, ends: Mapping[str, TrialRecord]) -> TrialRecord | None:
+        """Return the end whose timing this one has; None if it has its own, or the other trial has none any more."""
+        named = ends.get(self.trials[end.trial_id].timed_with)
+        # The named trial may have been rerun since then, with another result or on another machine.
+        if named and named.status is Status.OK and "samples_per_s" in named.metrics:
+            if same_timing(named) == same_timing(end):
+                return named
+        started_with = ends.get(end.timed_with)
+        if started_with is None or started_with.status is not Status.OK:
+            return None
+        return self._source(started_with, ends) or started_with
 
     @property
     def probes(self) -> dict[str, Mapping[str, Any]]:

@@ -36,8 +36,8 @@ class Kind(StrEnum):
     """A `TrialRecord`, plus `files`: the SHA-256 of the trial's files, by name; and `rewritten`, if any: the files that
     its command names and that changed during the attempt."""
     TIMED = "timed"
-    """`{trial_id, timed_with}`: the timing of a disturbed trial is that of another one with the same steps, seed and
-    hardware, as of all trials alike (see `store.history`)."""
+    """`{trial_id, timed_with}`: the timing of this trial's last attempt is that of another trial with the same steps,
+    seed and hardware."""
     PROBED = "probed"
     """`{trial_id, measures, speed, size, gpus, gpus_held, status, note, wall_s, samples_per_s, epoch_s,
     sequence_length, reserved_memory_gb, device_memory_gb}`: a short trial ended that was run before another one."""

@@ -62,7 +62,7 @@ def test_an_error_names_its_line(tmp_path: Path) -> None:
 
 def test_spaces_around_values_do_not_matter(tmp_path: Path) -> None:
     file = tmp_path / "prices.csv"
-    file.write_text(f"{HEADER.replace(',', ', ')}one, H100 , 1, 2.2, EUR,\ntwo,H100,2,9,EUR, 2026-01-01\n")
+    file.write_text(f"{HEADER.replace(',', ', ')}one, H100 , 1, 2.2, EUR,\ntwo,H100,2,9,EUR, 2026-01-01\n, , ,,,\n")
     first, second = read_prices(file)
     assert (first.gpu, first.currency, second.currency, second.date) == ("H100", "EUR", "EUR", "2026-01-01")
 

@@ -316,6 +316,10 @@ def test_disturbed_timing_is_that_of_a_valid_one_with_the_same_steps():
     first, second, _ = (start.trial.trial_id for start in starts)
     history.ends[second] = replace(history.ends[second], metrics={"samples_per_s": 100.0})
     assert timings.next((), history).timed_with == {first: second}
+    history.ends[first] = replace(history.ends[first], metrics={"samples_per_s": 99.0})
+    assert timings.next((), history).timed_with == {}
+    history.repeated = {first}
+    assert timings.next((), history).timed_with == {second: first}
 
 
 def test_identical_trainings_run_once(monkeypatch):

@@ -7,7 +7,6 @@ import pytest
 from orchestrator.store.history import History, changes_between
 from orchestrator.store.record import Kind, Record
 from orchestrator.telemetry.timing_gate import needs_repetition
-from sweeps.identity import COMMAND, LOOPS
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS, ended
@@ -266,20 +265,29 @@ def test_row_timed_with_another_has_its_speed_and_its_repetitions():
     assert "samples_per_s" not in failed.metrics
 
 
-def test_repetition_counts_for_all_rules_with_the_same_steps_in_the_own_loop():
-    def timed(rule, rate, machine="m"):
-        return end(trial_id=rule, lr_rule=rule, metrics={"samples_per_s": rate}, provenance={"machine": machine})
+def timed(rule, rate, machine="m", status=Status.OK, **fields):
+    """Return the end of a trial under this rule, which is also its id."""
+    on = {"machine": machine}
+    return end(status, trial_id=rule, lr_rule=rule, metrics={"samples_per_s": rate}, provenance=on, **fields)
 
-    own = [timed("none", 90.0), timed("linear", 100.0), timed("lars", 80.0), timed("sqrt", 70.0, machine="other")]
-    again = end(trial_id="again", measures="none", metrics={"samples_per_s": 99.0}, provenance={"machine": "m"})
-    loop = {"config": {"trainable": {"_target_": LOOPS[0]}}}
-    rates = {key: row.metrics["samples_per_s"] for key, row in History([request(**loop), *own, again]).ends.items()}
-    assert rates == {"none": 99.0, "linear": 99.0, "lars": 80.0, "sqrt": 70.0}
-    timed = Record(kind=Kind.TIMED, value={"trial_id": "none", "timed_with": "linear"})
-    rates = {key: row.metrics["samples_per_s"] for key, row in History([request(**loop), *own, timed]).ends.items()}
-    assert rates == {"none": 100.0, "linear": 100.0, "lars": 80.0, "sqrt": 70.0}
-    commands = {"config": {"trainable": {"_target_": COMMAND}}}
-    assert History([request(**commands), *own, again]).ends["linear"].metrics["samples_per_s"] == 100.0
+
+NAMED = Record(kind=Kind.TIMED, value={"trial_id": "none", "timed_with": "linear"})
+
+
+@pytest.mark.parametrize(
+    ("later", "rates"),
+    [
+        ([], {"none": 100.0, "linear": 100.0, "sqrt": 100.0}),  # as sqrt was started with the timing of none
+        ([timed("none", 200.0, attempt=2)], {"none": 200.0, "linear": 100.0, "sqrt": 200.0}),
+        ([timed("linear", 0.0, status=Status.FAILED, attempt=2)], {"none": 50.0, "sqrt": 50.0}),
+        ([timed("linear", 300.0, "other", attempt=2)], {"none": 50.0, "linear": 300.0, "sqrt": 50.0}),
+        ([timed("linear", 110.0, attempt=2)], {"none": 110.0, "linear": 110.0, "sqrt": 110.0}),
+    ],
+)
+def test_timing_of_the_trial_that_the_driver_named_counts_as_long_as_it_is_alike(later, rates):
+    follower = end(trial_id="sqrt", lr_rule="sqrt", metrics={}, timed_with="none", provenance={"machine": "m"})
+    ends = History([SWEEP, timed("none", 50.0), follower, timed("linear", 100.0), NAMED, *later]).ends
+    assert {key: row.metrics["samples_per_s"] for key, row in ends.items() if row.status is Status.OK} == rates
 
 
 def test_the_first_trial_of_processes_bears_their_start_also_if_it_failed_or_timed_another():
