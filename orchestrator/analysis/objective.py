@@ -90,20 +90,21 @@ def _lengths_differ(trials: pd.DataFrame) -> bool:
     return bool((differ & by_steps & ~is_short(trials["work_done"])).any())
 
 
-def total_s(trials: pd.DataFrame, kept: pd.Series[bool]) -> pd.Series[Any]:
+def total_s(trials: pd.DataFrame, kept: pd.Series[bool], took_window: pd.Series[bool]) -> pd.Series[Any]:
     """Return the time from a trial's start in new processes to its end, by row: with compilation and evaluation, too.
 
     `kept` says which trials ran in processes of an earlier one. The start of new processes is added to their times, as
     the difference between the medians of trials with as many GPUs that had a start and that had none. Otherwise the
     first cell in its processes would look slower. NaN unless the time holds one whole training: after an earlier
-    attempt it does not, nor if the training was shorter than its window, as in benchmarks.
+    attempt it does not, nor if the training was shorter than its window, as in benchmarks. `took_window` says which
+    trials took a window: the others have the timing of another trial.
     """
     # A timed window after the training does not count: without a sweep nobody waits for it.
     steady = (trials["samples"] / trials["samples_per_s"]).fillna(trials["train_s"])
     window = pd.to_numeric(trials["window_s"], errors="coerce") if "window_s" in trials else 0.0 * steady
     # The window is an epoch, or steps that a command takes anyway.
     within = (trials["epoch_s"] >= 0.5 * window) | (trials["strategy"] == OWN_RANKS)
-    total = trials["wall_s"] - window.where(~within, 0.0).fillna(0.0)
+    total = trials["wall_s"] - window.where(~within & took_window, 0.0).fillna(0.0)
     whole = (trials["attempt"] == 1) & (within | (steady >= window.fillna(0.0))) & (total >= steady)
     beside = (total - steady).where(whole).astype("float64")
     started, continued = beside.where(~kept), beside.where(kept)

@@ -243,7 +243,8 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)
     frame["co_tenants"] = cotenants(records)
     kept = pd.Series([record.in_kept_processes for record in records], frame.index, dtype="bool")
-    frame["total_s"] = total_s(frame, kept)
+    took_window = pd.Series([record.took_window for record in records], frame.index, dtype="bool")
+    frame["total_s"] = total_s(frame, kept, took_window)
     return _with_judgements(frame, records)
 
 

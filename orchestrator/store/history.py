@@ -276,7 +276,9 @@ class History:
         source = self._source(end, ends)
         if source is None:
             return end
-        return _with_speed(replace(end, timed_with=source.trial_id), source)
+        # A trial that was started with another one's timing took no steps for it, nor did the one that was copied.
+        took_window = not self.all_ends.get(end.same_as, end).timed_with
+        return _with_speed(replace(end, timed_with=source.trial_id, took_window=took_window), source)
 
     def _source(self, end: TrialRecord, ends: Mapping[str, TrialRecord]) -> TrialRecord | None:
         """Return the end whose timing this one has; None if it has its own, or the other trial has none any more."""

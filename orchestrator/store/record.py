@@ -122,6 +122,7 @@ class TrialRecord:
     earlier_s: float = 0.0
     """Seconds of the attempts before the last, computed from other records; not written to the journal."""
     unknown_attempts: int = 0  # how many of those attempts are of unknown length, and so missing in `earlier_s`
+    took_window: bool = True  # whether it took steps for a timed window; computed from other records
     in_kept_processes: bool = False  # they had run another trial before; computed from other records, too
 
     @property
@@ -238,4 +239,4 @@ _WINDOW_METRICS = frozenset(
 )
 OF_TRAINING = ("note", "axes", "metrics", "provenance", "disturbed")
 """The fields of a `TrialRecord` that may contain secrets: they come from the user's config, program or machine."""
-FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts", "in_kept_processes")
+FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts", "took_window", "in_kept_processes")

@@ -125,7 +125,10 @@ def test_on_cpus_the_cost_is_in_worker_hours():
 def test_total_time_leaves_out_a_window_after_the_training(figures, value):
     trial = {"samples": 1000, "samples_per_s": 50.0, "train_s": 20.0, "wall_s": 30.0, "window_s": 5.0, "epoch_s": 0.1}
     frame = pd.DataFrame([trial | {"gpus": 1, "attempt": 1, "strategy": "ddp"} | figures])
-    assert total_s(frame, pd.Series([False]))[0] == pytest.approx(value, nan_ok=True)
+    assert total_s(frame, pd.Series([False]), pd.Series([True]))[0] == pytest.approx(value, nan_ok=True)
+    # The window is that of another trial.
+    untimed = total_s(frame, pd.Series([False]), pd.Series([False]))[0]
+    assert untimed == pytest.approx(value if math.isnan(value) else 30.0, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -144,5 +147,5 @@ def test_every_total_time_has_the_start_of_new_processes(gpus, kept, beside, sta
     walls = [20.0 + seconds for seconds in beside]
     frame = pd.DataFrame([trial | {"gpus": n, "wall_s": wall} for n, wall in zip(gpus, walls, strict=True)])
     wanted = [wall + start for wall, start in zip(walls, starts, strict=True)]
-    totals = total_s(frame.assign(strategy="ddp"), pd.Series(kept))
+    totals = total_s(frame.assign(strategy="ddp"), pd.Series(kept), pd.Series([True] * len(kept)))
     assert totals.tolist() == pytest.approx(wanted, nan_ok=True)

@@ -286,7 +286,10 @@ NAMED = Record(kind=Kind.TIMED, value={"trial_id": "none", "timed_with": "linear
 )
 def test_timing_of_the_trial_that_the_driver_named_counts_as_long_as_it_is_alike(later, rates):
     follower = end(trial_id="sqrt", lr_rule="sqrt", metrics={}, timed_with="none", provenance={"machine": "m"})
+    copy = end(trial_id="copy", lr_rule="adam_sqrt", metrics={}, timed_with="none", same_as="none")
     ends = History([SWEEP, timed("none", 50.0), follower, timed("linear", 100.0), NAMED, *later]).ends
+    took = {key for key, row in History([SWEEP, timed("none", 50.0), follower, copy]).ends.items() if row.took_window}
+    assert took == {"none", "copy"}
     assert {key: row.metrics["samples_per_s"] for key, row in ends.items() if row.status is Status.OK} == rates
 
 
