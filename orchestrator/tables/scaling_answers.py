@@ -139,8 +139,9 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     for chance, group in groupby(batches[len(safe) :], key=_chance_of_batch):
         # Most larger batches have no chance, which is said once.
         first, *further = group
-        # Many cells have the same batch, and memory depends on that of a GPU.
-        name = "" if chance == "unknown" or chance.startswith("≤") else f" ({first.name})"
+        # Several cells have this batch. Memory depends on that of a GPU alone: `8×512`.
+        name = first.name if first.status == Status.OK.value else first.name.partition(" ")[0]
+        name = "" if chance == "unknown" or chance.startswith("≤") else f" ({name})"
         chances.append(f"{chance} {'from' if further else 'at'} {first.global_batch_size:,}{name}")
     if safe:
         best = safe[-1]

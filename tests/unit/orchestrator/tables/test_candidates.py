@@ -307,7 +307,7 @@ def test_a_larger_batch_that_was_tried_has_its_end() -> None:
     assert decision.cell_id == "1-32-none" and ends == [(64, "oom"), (128, "ok"), (256, "failed")]
     assert (
         dict(answers(decision))["Larger batch"]
-        == "safe only up to 32 in total, out of memory at 64 (1×64 none), unknown at 128, failed at 256 (1×256 none)"
+        == "safe only up to 32 in total, out of memory at 64 (1×64), unknown at 128, failed at 256 (1×256)"
     )
 
 
