@@ -274,10 +274,13 @@ class SweepResults:
         return frame.assign(cell=frame["cell_id"].map(labels))[["cell", *first, *others]]
 
     def _existing(self, name: str) -> Path:
-        path = ResultsFolder(self.folder).table(name)
+        folder = ResultsFolder(self.folder)
+        path = folder.table(name)
         if not path.is_file():
             others = sorted(table.stem for table in path.parent.glob(f"*{path.suffix}"))
-            none = "no trial has ended yet, or this is not the folder of a sweep"
+            none = "this is not the folder of a sweep"
+            if folder.journal.is_file():
+                none = f"python -m orchestrator mode=report results_dir={self.folder} writes it, once a trial has ended"
             hint = f"existing tables: {', '.join(others)}" if others else none
             raise FileNotFoundError(f"there is no {path}: {hint}")
         return path
