@@ -84,7 +84,11 @@ def launch_file(config: Mapping[str, Any], name: str, arguments: Sequence[str]) 
     if section["target"] is None:
         raise ConfigError([f"launch.target is not set; valid: {', '.join(SCHEMA['launch.target'].words)}"])
     overrides = [argument for argument in arguments if not argument.lstrip("+").startswith(_NOT_FORWARDED)]
-    if errors := list(_errors(section, overrides, gpu_type, cluster["labels"])):
+    errors = list(_errors(section, overrides, gpu_type, cluster["labels"]))
+    # The hosts of ssh are counted by their names.
+    if section["target"] != "ssh" and (config["nodes"] or 1) > section["nodes"]:
+        errors.append(f"nodes={config['nodes']} is that of each trial; start as many: launch.nodes={config['nodes']}")
+    if errors:
         raise ConfigError(errors)
 
     def command(*further: str, wait_s: int) -> _Raw:

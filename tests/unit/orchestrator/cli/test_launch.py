@@ -31,11 +31,14 @@ CASES = {
 }
 
 
-def written(target, *arguments, labels=None, gpu_type="H100", gpus=None, name="batch_scaling", setup=None, **options):
+def written(
+    target, *arguments, labels=None, gpu_type="H100", gpus=None, name="batch_scaling", setup=None, nodes=None, **options
+):
     """The file for a target with its options, unless they are given as None."""
     own = {key: value for key, value in (CASES.get(target, {}) | options).items() if value is not None}
     section = SECTION | {"target": target, "options": own} | ({} if setup is None else {"setup": setup})
     config = {"launch": section, "cluster": {"gpu_type": gpu_type, "gpus_per_node": gpus, "labels": labels or {}}}
+    config["nodes"] = nodes
     return launch_file(config, name, [*ARGUMENTS, *arguments])
 
 
@@ -74,6 +77,13 @@ def test_ssh_runs_setup_on_the_host_and_nothing_on_the_head(tmp_path):
     assert set((tmp_path / "setup").read_text().splitlines()) == {f"{tmp_path} one", f"{host} one"}
     assert (tmp_path / "ssh").read_text() == "-o BatchMode=yes -- node2 bash -s\n"
     assert not list(tmp_path.rglob("executed"))
+
+
+def test_trials_on_more_nodes_than_are_started_are_refused():
+    most = SECTION["nodes"]
+    assert written("slurm", nodes=most)
+    with pytest.raises(ConfigError, match=f"launch.nodes={most + 1}"):
+        written("slurm", nodes=most + 1)
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "a b", "$(touch x)", ""])
