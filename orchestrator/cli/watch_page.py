@@ -119,10 +119,8 @@ class WatchedSweep:
         self._metric = self._request.with_metric_of(record.metrics for record in records).metric
         # A row that repeats another one's training has the same curve.
         self._with_curve = [record.trial_id for record in records if not record.same_as][:MOST_CURVES]
-        interim, judgements = (
-            InterimResults(self._metric, compared_margin(self._request.settings.report)),
-            judgements_of(records),
-        )
+        interim = InterimResults(self._metric, compared_margin(self._request.settings.report))
+        judgements = judgements_of(records)
         rows = []
         for record in records:
             columns = {field.name: getattr(record, field.name) for field in fields(record)}

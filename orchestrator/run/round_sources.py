@@ -291,7 +291,7 @@ class SharedTimings:
             again = [key for key in valid if key in repeated]
             if valid:
                 replaced = members if again else [key for key in members if key in in_need]
-                source = [*again, *valid][0]
+                source = (again or valid)[0]
                 timed_with |= {key: source for key in replaced if key != source}
         return Round(timed_with=timed_with)
 

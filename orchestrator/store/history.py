@@ -282,15 +282,20 @@ class History:
 
     def _source(self, end: TrialRecord, ends: Mapping[str, TrialRecord]) -> TrialRecord | None:
         """Return the end whose timing this one has; None if it has its own, or the other trial has none any more."""
-        named = ends.get(self.trials[end.trial_id].timed_with)
-        # The named trial may have been rerun since then, with another result or on another machine.
-        if named and named.status is Status.OK and "samples_per_s" in named.metrics:
-            if same_timing(named) == same_timing(end):
-                return named
+        if named := self._named(end, ends):
+            return named
         started_with = ends.get(end.timed_with)
         if started_with is None or started_with.status is not Status.OK:
             return None
-        return self._source(started_with, ends) or started_with
+        return self._named(started_with, ends) or started_with
+
+    def _named(self, end: TrialRecord, ends: Mapping[str, TrialRecord]) -> TrialRecord | None:
+        """Return the end that the driver named for the timing of this one, if the two are still alike."""
+        named = ends.get(self.trials[end.trial_id].timed_with)
+        # It may have been rerun since then, with another result or on another machine.
+        if named is None or named.status is not Status.OK or "samples_per_s" not in named.metrics:
+            return None
+        return named if same_timing(named) == same_timing(end) else None
 
     @property
     def probes(self) -> dict[str, Mapping[str, Any]]:

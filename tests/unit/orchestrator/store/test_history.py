@@ -293,6 +293,12 @@ def test_timing_of_the_trial_that_the_driver_named_counts_as_long_as_it_is_alike
     assert {key: row.metrics["samples_per_s"] for key, row in ends.items() if row.status is Status.OK} == rates
 
 
+def test_trials_that_name_one_another_keep_what_they_measured():
+    ends = [timed("none", 50.0, timed_with="linear"), timed("linear", 100.0, timed_with="none")]
+    named = [Record(kind=Kind.TIMED, value={"trial_id": a, "timed_with": a}) for a in ("none", "linear")]
+    assert set(History([SWEEP, *ends]).ends) == {"none", "linear"} == set(History([SWEEP, *ends, *named]).ends)
+
+
 def test_the_first_trial_of_processes_bears_their_start_also_if_it_failed_or_timed_another():
     def ended_in(trial_id, process, **fields):
         return end(trial_id=trial_id, provenance={"process": process} if process else {}, **fields)
