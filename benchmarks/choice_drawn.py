@@ -20,15 +20,15 @@ import numpy as np
 
 from benchmarks.digits import KEPT, accuracies_of_thirty_seeds
 from benchmarks.figures import machine, tell
+from orchestrator.decision.cell_estimates import Measurements
 from orchestrator.decision.choice import Choice, choose
-from orchestrator.decision.contest import Contest
 from orchestrator.decision.thresholds import TIE
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 
 DRAWS = 2_000
-"""Of each contest, where a report takes 20,000: over many contests, what a draw leaves to chance averages out."""
+"""Of each sweep, where a report takes 20,000: over many sweeps, what a draw leaves to chance averages out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,11 @@ class Truth:
     likeness: Likeness
     baseline: int
 
-    def drawn(self, seeds: int, margin: float, chance: np.random.Generator) -> Contest:
+    def drawn(self, seeds: int, margin: float, chance: np.random.Generator) -> Measurements:
         """Draw the results of a sweep with this number of seeds."""
         columns = chance.choice(self.accuracy.shape[1], seeds, replace=False)
         timed = chance.integers(self.times.shape[1], size=(len(self.times), seeds))
-        return Contest(
+        return Measurements(
             objective=np.take_along_axis(self.times, timed, axis=1),
             accuracy=self.accuracy[:, columns],
             baseline=self.baseline,
@@ -87,10 +87,11 @@ def likeliest(choice: Choice) -> int:
     return int(np.where(level <= level.min() + np.log1p(TIE), choice.p_best, -1.0).argmax())
 
 
-def chosen(contest: Contest) -> Mapping[str, tuple[int, Choice]]:
+def chosen(measurements: Measurements) -> Mapping[str, tuple[int, Choice]]:
     """Return the cell that this way of choosing selects."""
     pooled, alone = (
-        choose(likened, np.random.default_rng(0), DRAWS) for likened in (contest, replace(contest, likeness=None))
+        choose(likened, np.random.default_rng(0), DRAWS)
+        for likened in (measurements, replace(measurements, likeness=None))
     )
     assert pooled.favourite is not None and alone.favourite is not None  # the baseline is within its own margin
     return {

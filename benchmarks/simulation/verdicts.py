@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks.simulation.worlds import CLEAN, World, of_law
 from benchmarks.simulation.yardstick import DRAWS, MARGIN, MOST_SEEDS, contenders_of, measured
+from orchestrator.decision.cell_estimates import Measurements, Restarts
 from orchestrator.decision.choice import Choice, choose
-from orchestrator.decision.contest import Contest, Restarts
 from orchestrator.decision.more_seeds import further_seeds
 from orchestrator.decision.thresholds import SURE, TIE
 
@@ -32,7 +32,7 @@ class Sweep:
     """A simulated sweep: its truth, and what was measured."""
 
     world: World
-    contest: Contest
+    measurements: Measurements
 
     @property
     def is_within(self) -> np.ndarray:
@@ -51,7 +51,7 @@ class Sweep:
 
 def _sweep(world: World, accuracy: np.ndarray, generator: np.random.Generator, samples: float = np.nan) -> Sweep:
     objective = world.time[:, None] * np.exp(CLEAN.draw(generator, 1, *accuracy.shape)[0])
-    return Sweep(world=world, contest=measured(world, objective, accuracy, samples))
+    return Sweep(world=world, measurements=measured(world, objective, accuracy, samples))
 
 
 def _seeds(spread: np.ndarray | float, values: np.ndarray, shared: float = 0.0) -> np.ndarray:
@@ -156,11 +156,11 @@ def missed_targets(generator: np.random.Generator, seeds: int) -> Sweep:
     with np.errstate(divide="ignore", invalid="ignore"):
         restarted = own + (budget * own * ~reached).sum(axis=1, keepdims=True) / hits[:, None]
     accuracy = 0.9 + 0.002 * generator.standard_normal((CELLS, seeds))
-    contest = measured(world, np.where(reached, restarted, np.nan), accuracy)
+    measurements = measured(world, np.where(reached, restarted, np.nan), accuracy)
     missed = np.full(CELLS, budget)
-    contest = replace(contest, restarts=Restarts(hits=hits, n=np.full(CELLS, seeds), missed=missed))
+    measurements = replace(measurements, restarts=Restarts(hits=hits, n=np.full(CELLS, seeds), missed=missed))
     truth = replace(world, time=world.time * (1 + budget * (1 - share) / share), accuracy=np.full(CELLS, 0.9))
-    return Sweep(world=truth, contest=contest)
+    return Sweep(world=truth, measurements=measurements)
 
 
 WORLDS: dict[str, Callable[[np.random.Generator, int], Sweep]] = {
@@ -181,10 +181,10 @@ WORLDS: dict[str, Callable[[np.random.Generator, int], Sweep]] = {
 
 def is_clear(choice: Choice) -> bool:
     """Return whether the verdict would be CLEAR; the report's other conditions hold in every simulated sweep."""
-    chosen, lost = choice.favourite, choice.contest.lost
-    if chosen is None or lost.hits[chosen] or lost.hits[choice.contest.baseline or 0]:
+    chosen, lost = choice.favourite, choice.measurements.lost
+    if chosen is None or lost.hits[chosen] or lost.hits[choice.measurements.baseline or 0]:
         return False
-    if choice.below_best > MARGIN or 1 / choice.contest.samples > MARGIN / 2:
+    if choice.below_best > MARGIN or 1 / choice.measurements.samples > MARGIN / 2:
         return False
     return choice.is_sure(float(choice.p_best[chosen])) and choice.is_sure(float(choice.p_within[chosen]))
 
@@ -201,15 +201,15 @@ def with_plain_best(sweep: Sweep) -> Sweep:
 
     Its accuracy is above the baseline by a margin, and above the limit by INTERVALS of its measured intervals.
     """
-    truth, contest = sweep.world, sweep.contest
+    truth, measurements = sweep.world, sweep.measurements
     best = np.arange(len(truth.time)) == truth.time.argmin()
-    seeds = contest.accuracy.shape[1]
-    half = STUDENT[seeds] * contest.accuracy[best].std(ddof=1) / np.sqrt(seeds)
+    seeds = measurements.accuracy.shape[1]
+    half = STUDENT[seeds] * measurements.accuracy[best].std(ddof=1) / np.sqrt(seeds)
     gain = np.where(best, truth.accuracy[0] + max(MARGIN, INTERVALS * half - MARGIN) - truth.accuracy, 0.0)
     world = replace(truth, time=truth.time * np.where(best, 0.7, 1.0), accuracy=truth.accuracy + gain)
-    accuracy = contest.accuracy + gain[:, None]
-    objective = contest.objective * np.where(best, 0.7, 1.0)[:, None]
-    return Sweep(world=world, contest=measured(world, objective, accuracy, contest.samples))
+    accuracy = measurements.accuracy + gain[:, None]
+    objective = measurements.objective * np.where(best, 0.7, 1.0)[:, None]
+    return Sweep(world=world, measurements=measured(world, objective, accuracy, measurements.samples))
 
 
 def rates(world: str, sims: int, seeds: int = SEEDS) -> dict[str, float | None]:
@@ -225,7 +225,7 @@ def outcomes(world: str, numbers: Iterable[int], seeds: int = SEEDS) -> list[lis
         sweep = WORLDS[world.removesuffix("+")](generator, seeds)
         if world.endswith("+"):
             sweep = with_plain_best(sweep)
-        choice = choose(sweep.contest, generator, DRAWS)
+        choice = choose(sweep.measurements, generator, DRAWS)
         chosen = choice.favourite
         if chosen is None:
             rows.append([np.nan] * 7)
@@ -265,14 +265,15 @@ def settled(world: str, sims: int, rounds: int = 6) -> dict[str, float | None]:
     for number in range(sims):
         generator = np.random.default_rng([number, *world.encode()])
         sweep = WORLDS[world](generator, MOST_SEEDS)
-        contest, ran = sweep.contest, np.full(CELLS, SEEDS)
+        measurements, ran = sweep.measurements, np.full(CELLS, SEEDS)
         for _ in range(rounds):
             left_out = np.arange(MOST_SEEDS) >= ran[:, None]
             objective, accuracy = (
-                np.where(left_out, np.nan, values)[:, : ran.max()] for values in (contest.objective, contest.accuracy)
+                np.where(left_out, np.nan, values)[:, : ran.max()]
+                for values in (measurements.objective, measurements.accuracy)
             )
-            contest_so_far = measured(sweep.world, objective, accuracy, contest.samples)
-            choice = choose(contest_so_far, generator, DRAWS // 2)
+            measured_so_far = measured(sweep.world, objective, accuracy, measurements.samples)
+            choice = choose(measured_so_far, generator, DRAWS // 2)
             clear = is_clear(choice)
             if clear or choice.favourite is None:
                 break

@@ -13,10 +13,10 @@ from scipy.special import stdtrit
 
 from benchmarks.simulation.worlds import CLEAN, COUNTS, Drift, Noise, World, loss
 from orchestrator.config.request import Metric, Terms
+from orchestrator.decision.cell_estimates import Measurements, pooled_differences, score_differences
 from orchestrator.decision.choice import Choice, choose
 from orchestrator.decision.claim_expressions import Claim
 from orchestrator.decision.claim_verdicts import INCONCLUSIVE, Sides, judge
-from orchestrator.decision.contest import Contest, pooled_differences, score_differences
 from orchestrator.decision.decide import decide
 from orchestrator.decision.more_seeds import further_seeds
 from orchestrator.decision.recommendation import CLEAR
@@ -137,8 +137,8 @@ def shrunken_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
     """
     hits = []
     for values in noise.draw(generator, sims, cells, seeds):
-        contest = Contest(objective=np.exp(values), accuracy=values, baseline=0, margin=1.0)
-        differences = score_differences(contest)
+        measurements = Measurements(objective=np.exp(values), accuracy=values, baseline=0, margin=1.0)
+        differences = score_differences(measurements)
         half = stdtrit(differences.freedom, 0.975) * differences.error
         hits.append(np.mean(np.abs(differences.point[1:]) <= half[1:]))
     return float(np.mean(hits))
@@ -158,17 +158,17 @@ def false_equivalence(noise: Noise, seeds: int, sims: int, generator: np.random.
 CELLS = 18
 """Of a recommendation's sweep."""
 MARGIN, ACCURACY_NOISE = 0.01, 0.2
-"""Of the recommendation's contests: accuracies vary by this part of what times do."""
+"""Of the recommendation's sweeps: accuracies vary by this part of what times do."""
 DRAWS = 2_000
-"""Of each contest, where a report takes 20,000: over many contests, what a draw leaves to chance averages out."""
+"""Of each sweep, where a report takes 20,000: over many sweeps, what a draw leaves to chance averages out."""
 
 
 Worlds = Callable[[np.random.Generator], World]
 
 
-def contest(
+def measurements(
     noise: Noise, seeds: int, generator: np.random.Generator, draw: Worlds = World.draw
-) -> tuple[Contest, np.ndarray, np.ndarray]:
+) -> tuple[Measurements, np.ndarray, np.ndarray]:
     """Return a random sweep as measured, the regret of each cell, and whether it is truly within the margin."""
     world = draw(generator)
     cells = len(world.time)
@@ -179,11 +179,11 @@ def contest(
     return measured(world, objective, accuracy), regret, truly
 
 
-def measured(world: World, objective: np.ndarray, accuracy: np.ndarray, samples: float = np.nan) -> Contest:
+def measured(world: World, objective: np.ndarray, accuracy: np.ndarray, samples: float = np.nan) -> Measurements:
     """Return the values as the sweep measures them."""
     likeness = Likeness(batch=world.batch, recipe=np.unique(world.rule, return_inverse=True)[1])
     flags = collapsed(accuracy, MARGIN)
-    return Contest(
+    return Measurements(
         objective=objective,
         accuracy=accuracy,
         baseline=0,
@@ -200,7 +200,7 @@ def recommendations(
     """Return the regret against the truly best cell within the margin, and whether the probabilities are calibrated."""
     rows = []
     for _ in range(sims):
-        asked, regret, truly = contest(noise, seeds, generator, draw)
+        asked, regret, truly = measurements(noise, seeds, generator, draw)
         choice = choose(asked, generator, DRAWS)
         chosen, behind = choice.favourite, choice.behind
         if chosen is None:  # no recommendation: the baseline has a collapsed seed, and no cell is within the margin
@@ -266,7 +266,7 @@ def contenders_of(choice: Choice, ran: np.ndarray) -> SimpleNamespace:
         baseline=0,
         candidates=pd.DataFrame({"n_ok": ran}),
         seeds=[range(count) for count in ran],
-        contest=SimpleNamespace(baseline=0, margin=MARGIN),
+        measurements=SimpleNamespace(baseline=0, margin=MARGIN),
     )
 
 
@@ -293,7 +293,7 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
     """Return misses of the margin and regret of other rules of choosing, all in the same sweeps."""
     chosen: dict[str, list[tuple[float, float]]] = {}
     for _ in range(sims):
-        asked, regret, truly = contest(noise, seeds, generator)
+        asked, regret, truly = measurements(noise, seeds, generator)
         choice = choose(asked, generator, DRAWS)
         level, p = choice.log_objective.point, choice.p_within
         picks = {
@@ -324,7 +324,7 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
     return rows
 
 
-def _opportunity_cost(asked: Contest, choice: Choice, generator: np.random.Generator) -> np.ndarray:
+def _opportunity_cost(asked: Measurements, choice: Choice, generator: np.random.Generator) -> np.ndarray:
     times = choice.log_objective.draws(generator, DRAWS)
     pooled = pooled_differences(asked, choice.score_difference, generator, DRAWS)
     within = (choice.score_difference.draws(generator, DRAWS) if pooled is None else pooled) >= -MARGIN
@@ -408,7 +408,7 @@ def hours_of_ties(noise: Noise, seeds: int, sims: int, generator: np.random.Gene
         objective = time_s[:, None] * np.exp(noise.draw(generator, 1, len(gpus), seeds)[0])
         accuracy = 0.9 + ACCURACY_NOISE * noise.draw(generator, 1, len(gpus), seeds)[0]
         hours = gpus * np.exp(np.log(objective).mean(axis=1))
-        asked = Contest(objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN, hours=hours)
+        asked = Measurements(objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN, hours=hours)
         choice = choose(asked, generator, DRAWS)
         ratios.append(gpus[choice.favourite] * time_s[choice.favourite] / (gpus * time_s).min())
         sure.append(choice.p_best[choice.favourite] >= SURE)

@@ -18,8 +18,8 @@ from orchestrator.analysis.summary import SAMPLES, rows_of
 from orchestrator.analysis.trials import collect
 from orchestrator.analysis.validity import is_valid, with_valid_timings
 from orchestrator.config.request import Metric, Request, Terms
+from orchestrator.decision.cell_estimates import Measurements, Restarts, log_objectives, score_differences
 from orchestrator.decision.choice import Choice, choose
-from orchestrator.decision.contest import Contest, Restarts, log_objectives, score_differences
 from orchestrator.decision.eligibility import Eligible, speed_is_known
 from orchestrator.decision.recommendation import Remark, remark
 from orchestrator.decision.thresholds import SURE, TIE
@@ -97,9 +97,9 @@ class Contenders:
         return remark(code, **common | values)
 
     @property
-    def contest(self) -> Contest:
+    def measurements(self) -> Measurements:
         """The measurements that the choice is based on."""
-        return self.choice.contest
+        return self.choice.measurements
 
     @property
     def metric(self) -> Metric:
@@ -109,7 +109,7 @@ class Contenders:
     @property
     def baseline(self) -> int | None:
         """The row that accuracies are compared with."""
-        return self.choice.contest.baseline
+        return self.choice.measurements.baseline
 
     @property
     def deciding_time(self) -> str:
@@ -138,7 +138,7 @@ class Contenders:
         better = self.untimed[self.untimed["objective"] < limit]
         if self.baseline is not None:
             losses = float(self.cells["score"][self.baseline]) - better["score"].to_numpy(dtype="float64")
-            better = better[~(margins.excess(losses, self.contest.margin) > 0)]
+            better = better[~(margins.excess(losses, self.measurements.margin) > 0)]
         return {row["cell_id"]: cell_label(row, self.further_axes) for row in rows_of(better)}
 
     @cached_property
@@ -245,7 +245,7 @@ class Contenders:
         baseline = baseline_row(tried[may_be_compared], tuple(terms.axes))
         rows = eligible.kept | eligible.repeats | (tried.index == baseline)
         own = tried[rows].reset_index(drop=True)
-        # Cells that are only compared take part in the contest without an objective, so that none of them is chosen.
+        # Cells that are only compared take part without an objective, so that none of them is chosen.
         is_candidate = eligible.kept[rows].to_numpy()[:, None]
         of_score = SAMPLES.get(terms.metric.name)
         of_ok = _by_seed_of_ok(trials, own)
@@ -256,7 +256,7 @@ class Contenders:
 
         totals = {name: total(name) for name in ("time", "energy", "cost")}
         totals |= {f"total_{name}": total(name, whole=True) for name in ("time", "cost")}
-        contest = Contest(
+        measurements = Measurements(
             objective=np.where(is_candidate, of_ok(trials["objective"]), np.nan),
             accuracy=of_ok(trials["score"]),
             baseline=None if baseline is None else int(rows[:baseline].sum()),
@@ -271,9 +271,9 @@ class Contenders:
         untimed = tried[eligible.untimed]
         objectives = np.exp(Moments.of(logs(_by_seed_of_ok(trials, untimed)(trials["objective"]))).mean)
         # Against a reference that trained badly, nearly every cell would be within the margin.
-        better, reference = better_than_baseline(contest), contest.baseline
+        better, reference = better_than_baseline(measurements), measurements.baseline
         if better is not None:
-            contest = replace(contest, baseline=better)
+            measurements = replace(measurements, baseline=better)
         contenders = Contenders(
             terms=terms,
             trials=trials,
@@ -281,7 +281,7 @@ class Contenders:
             cells=own,
             further_axes=differing,
             measure=measure,
-            choice=choose(contest, _generator()),
+            choice=choose(measurements, _generator()),
             eligible=eligible,
             untimed=untimed.assign(objective=objectives).sort_values("objective", kind="stable"),
             totals=totals,
@@ -306,9 +306,9 @@ class Contenders:
         )
         cost = self.totals["total_cost"]
         # `measured` gives a total to every cell, also to those that may not be chosen.
-        objective = np.where(np.isnan(self.contest.objective).all(axis=1, keepdims=True), np.nan, objective)
-        contest = replace(self.contest, objective=objective, hours=cost.means())
-        choice, totals = choose(contest, _generator()), {**self.totals, "cost": cost}
+        objective = np.where(np.isnan(self.measurements.objective).all(axis=1, keepdims=True), np.nan, objective)
+        measurements = replace(self.measurements, objective=objective, hours=cost.means())
+        choice, totals = choose(measurements, _generator()), {**self.totals, "cost": cost}
         return replace(self, measure=whole, choice=choice, totals=totals, ends_later=ends_later)
 
     def _ends_sooner(self, totals: Array) -> int | None:
@@ -388,20 +388,20 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
     return int(order.sort_values(["plainness", "accuracy", "gpus"], kind="stable").index[0])
 
 
-def better_than_baseline(contest: Contest) -> int | None:
+def better_than_baseline(measurements: Measurements) -> int | None:
     """Return the most accurate candidate if the baseline is so far below it that most cells pass; else None.
 
     It is better by more than `margins.IMPLAUSIBLE`, and the lower end of the difference's 95% interval, where it is
     known, is above one margin.
     """
-    difference, lost = score_differences(contest), contest.lost.mean
-    may_be_chosen = ~np.isnan(contest.objective).all(axis=1)
+    difference, lost = score_differences(measurements), measurements.lost.mean
+    may_be_chosen = ~np.isnan(measurements.objective).all(axis=1)
     above = np.where(may_be_chosen, difference.point - lost, np.nan)
     if np.isnan(above).all():
         return None
     best = int(np.nanargmax(above))
-    is_shown = not margins.excess(float(difference.intervals().lo[best] - lost[best]), contest.margin) <= 0
-    return best if above[best] > margins.IMPLAUSIBLE * contest.margin and is_shown else None
+    is_shown = not margins.excess(float(difference.intervals().lo[best] - lost[best]), measurements.margin) <= 0
+    return best if above[best] > margins.IMPLAUSIBLE * measurements.margin and is_shown else None
 
 
 def _by_seed_of_ok(trials: pd.DataFrame, cells: pd.DataFrame) -> Callable[[pd.Series[Any]], Array]:

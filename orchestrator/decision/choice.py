@@ -1,10 +1,11 @@
 """Chooses the best cell by an objective among those that keep their accuracy, and estimates how certain that is.
 
-Probabilities come from draws of each cell's true value (`contest.py`). "Best" means that no cell within the margin is
-more than TIE better (Bechhofer, "A single-sample multiple decision procedure …", Annals of Mathematical Statistics 25,
-1954), so that cells that do the same work do not split the probability. Among the cells that may be the best, one with
-the fewest device-hours is chosen, and of several the one with the best pooled accuracy. Rules that weigh a cell's gain
-against the chance that it misses the margin did no better in simulated sweeps (docs/results/statistics.md).
+Probabilities come from draws of each cell's true value (`cell_estimates.py`). "Best" means that no cell within the
+margin is more than TIE better (Bechhofer, "A single-sample multiple decision procedure …", Annals of Mathematical
+Statistics 25, 1954), so that cells that do the same work do not split the probability. Among the cells that may be the
+best, one with the fewest device-hours is chosen, and of several the one with the best pooled accuracy. Rules that weigh
+a cell's gain against the chance that it misses the margin did no better in simulated sweeps
+(docs/results/statistics.md).
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.decision.contest import (
+from orchestrator.decision.cell_estimates import (
     NORMAL,
-    Contest,
     Means,
+    Measurements,
     accuracies,
     log_objectives,
     pooled_differences,
@@ -43,9 +44,9 @@ BY_DRAWS = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The outcome of a contest. Arrays have one entry per cell."""
+    """The choice among measured cells. Arrays have one entry per cell."""
 
-    contest: Contest
+    measurements: Measurements
     favourite: int | None
     """The cell that the rule chooses, recommended or not yet (`Contenders.chosen`); None if no cell qualifies."""
     safe: int | None = None
@@ -80,9 +81,9 @@ class Choice:
     @cached_property
     def needed_probability(self) -> float:
         """The least probability that suffices for CLEAR."""
-        n = Moments.of(self.contest.objective).n
-        if self.contest.left_out is not None:
-            n = n[~self.contest.left_out]
+        n = Moments.of(self.measurements.objective).n
+        if self.measurements.left_out is not None:
+            n = n[~self.measurements.left_out]
         some_have_more_seeds = len(set(n[n > 0])) > 1
         return SURE_OF_SELECTED if some_have_more_seeds else SURE
 
@@ -120,7 +121,7 @@ class Choice:
 
     def _cheapest(self, rows: npt.NDArray[np.bool_], tied: npt.NDArray[np.bool_]) -> int:
         """Return the row within TIE of the fewest hours; of several a tied, a SURE, the best by pooled accuracy."""
-        hours = np.where(rows, self.contest.log_hours, np.nan)
+        hours = np.where(rows, self.measurements.log_hours, np.nan)
         is_dearer = rows & ~_tied(hours) & ~np.isnan(hours).all()
         is_compared = not np.isnan(self.score_difference.point).all()
         is_unsure = is_compared & ~(self.p_best >= SURE)
@@ -130,15 +131,15 @@ class Choice:
 
     def is_shown_better_than(self, row: int) -> npt.NDArray[np.bool_]:
         """Return which cells beat this one's metric by more than the margin: with SHOWN_BETTER, for all tied cells."""
-        difference = accuracies(self.contest).minus(row)
-        least = least_error(difference.point, self.contest.samples * difference.n)
-        p_worse = replace(difference, error=np.maximum(difference.error, least)).p_below(self.contest.margin)
+        difference = accuracies(self.measurements).minus(row)
+        least = least_error(difference.point, self.measurements.samples * difference.n)
+        p_worse = replace(difference, error=np.maximum(difference.error, least)).p_below(self.measurements.margin)
         # Each tied cell is a further chance of a false difference (Bonferroni).
         return np.asarray(p_worse <= (1 - SHOWN_BETTER) / max(1, int(self.tied.sum()) - 1))
 
     def needs_more_hours(self, row: int, other: int) -> bool:
         """Return whether a cell takes more device-hours than another one, by more than TIE; False if unknown."""
-        return bool(self.contest.log_hours[row] > self.contest.log_hours[other] + math.log1p(TIE))
+        return bool(self.measurements.log_hours[row] > self.measurements.log_hours[other] + math.log1p(TIE))
 
     def ties_with(self, row: int) -> npt.NDArray[np.bool_]:
         """Return which other cells qualify and are as likely as this one to be the best, or not separable from it.
@@ -160,7 +161,7 @@ class Choice:
         """
         from scipy.special import stdtr
 
-        growth = float(self.contest.log_hours[row] - self.contest.log_hours[other])
+        growth = float(self.measurements.log_hours[row] - self.measurements.log_hours[other])
         shrinks = self.log_objective.minus(row)
         excess = growth - float(shrinks.point[other])
         error = 2 * float(shrinks.error[other])
@@ -171,7 +172,7 @@ class Choice:
         return float(stdtr(min(float(shrinks.freedom[other]), NORMAL), excess / error))
 
 
-def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS) -> Choice:
+def choose(measurements: Measurements, generator: np.random.Generator, draws: int = DRAWS) -> Choice:
     """Choose a cell among those with P(accuracy within margin) of at least 50%, by `Choice.best_of`.
 
     A cell that is likely to miss the margin is not chosen, even if it is not shown to be worse; further seeds may admit
@@ -181,14 +182,14 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     accurate to ± 0.7%, with 2,000 to ± 2.2%.
     """
     # Draws of the true values, shape (draws, cells): of the objective's logarithm, and of what is lost in accuracy.
-    objective = log_objectives(contest.objective)
+    objective = log_objectives(measurements.objective)
     times = objective.draws(generator, draws)
-    if contest.restarts is not None:
-        times = times + contest.restarts.draws(generator, len(times))
-    difference = score_differences(contest)
-    pooled = pooled_differences(contest, difference, generator, len(times))
+    if measurements.restarts is not None:
+        times = times + measurements.restarts.draws(generator, len(times))
+    difference = score_differences(measurements)
+    pooled = pooled_differences(measurements, difference, generator, len(times))
     without_collapses = difference.draws(generator, len(times)) if pooled is None else pooled
-    collapses = contest.lost
+    collapses = measurements.lost
     by_collapse = collapses.draws(generator, len(times))
     changes = without_collapses - by_collapse
 
@@ -196,13 +197,13 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     compared = ~np.isnan(difference.point)
     by_speed_alone = not compared.any()
     unknown = compared & np.isnan(difference.error)
-    within = by_speed_alone | (margins.excess(-changes, contest.margin) <= 0)
+    within = by_speed_alone | (margins.excess(-changes, measurements.margin) <= 0)
     p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
     measured = difference.point - collapses.mean
-    excess = margins.excess(-measured, contest.margin)
+    excess = margins.excess(-measured, measurements.margin)
     passes = by_speed_alone | np.where(unknown, excess <= 0, p_within >= 0.5)
     passes &= ~((collapses.hits > 0) & (excess > 0))
-    passes &= (margins.excess(by_collapse, contest.margin) <= 0).mean(axis=0) >= SAFE
+    passes &= (margins.excess(by_collapse, measurements.margin) <= 0).mean(axis=0) >= SAFE
 
     # How often each cell is the best of those within the margin; a draw of infinity has no cell within it.
     least = np.where(within & ~np.isnan(objective.point), times, np.inf).min(axis=1, keepdims=True, initial=np.inf)
@@ -211,7 +212,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     p_best = np.where(no_chance, np.nan, best.mean(axis=0))
 
     choice = Choice(
-        contest=contest,
+        measurements=measurements,
         favourite=None,
         log_objective=objective,
         score_difference=replace(difference, point=measured),
@@ -245,7 +246,7 @@ ALIKE = 1.1
 
 @dataclass(frozen=True, kw_only=True)
 class Midway:
-    """A contest in the middle of its sweep, and which cells the whole sweep may still choose. Rows are cells.
+    """Measurements in the middle of a sweep, and which cells the whole sweep may still choose. Rows are cells.
 
     A cell's mean over all its seeds is its present mean plus the change by its further seeds. With n seeds of variance
     σ² and r more to come, the change is a moderated t around 0 with variance σ²/n · r/(n + r): the posterior predictive
@@ -255,7 +256,7 @@ class Midway:
     misses it; a third seed of at least 0.975 would bring it to 0.97. The cell may still win, if it is faster.
     """
 
-    contest: Contest
+    measurements: Measurements
     seeds_left: Sequence[int]  # how many further seeds each cell may have
 
     def may_still_win(self, chosen: int | None) -> set[int]:
@@ -266,7 +267,7 @@ class Midway:
         level, p_chosen = self._log_objectives.point, self.p_chosen
         # Where chance is unknown, only cells that are far slower or far short are out.
         beaten = np.full(len(level), False) if chosen is None else level > level[chosen] + math.log(ALIKE)
-        short = self._shortfalls > margins.SHORT * self.contest.margin
+        short = self._shortfalls > margins.SHORT * self.measurements.margin
         unsure = np.isnan(p_chosen) & ~np.isnan(level) & ~beaten & ~short
         rivals = set(np.flatnonzero((p_chosen > 1 - SURE) | unsure).tolist())
         if chosen is None:
@@ -288,15 +289,15 @@ class Midway:
         # Random draws of the means over all seeds, shape (draws, cells).
         level = self._at_the_end(self._log_objectives).draws(generator, MIDWAY_DRAWS)
         accuracy = self._at_the_end(self._accuracies).draws(generator, MIDWAY_DRAWS)
-        base = self.contest.baseline
+        base = self.measurements.baseline
         misses = np.full(level.shape, False)
         if base is not None:
             # NaN compares as false: a cell without an accuracy misses nothing.
-            misses = margins.excess(accuracy[:, [base]] - accuracy, self.contest.margin) > 0
+            misses = margins.excess(accuracy[:, [base]] - accuracy, self.measurements.margin) > 0
         # In each draw the cell that the rule chooses, and how often that is each of them.
         least = np.where(misses | np.isnan(level), np.inf, level)
         tied = np.isfinite(least) & (least <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
-        hours = np.where(tied, np.nan_to_num(self.contest.log_hours, nan=0.0), np.inf)
+        hours = np.where(tied, np.nan_to_num(self.measurements.log_hours, nan=0.0), np.inf)
         cheap = tied & (hours <= hours.min(axis=1, keepdims=True) + math.log1p(TIE))
         best = np.where(cheap, np.nan_to_num(accuracy, nan=0.0), -np.inf).argmax(axis=1)
         counts = np.bincount(best[tied.any(axis=1)], minlength=len(self.seeds_left))
@@ -312,7 +313,7 @@ class Midway:
         the cell is `margins.SHORT` short instead. None for the baseline, without a baseline, and without a further
         seed.
         """
-        base, own, margin = self.contest.baseline, self._accuracies, self.contest.margin
+        base, own, margin = self.measurements.baseline, self._accuracies, self.measurements.margin
         if base is None or row == base or not self.seeds_left[row] or math.isnan(self._shortfalls[row]):
             return None
         n, left = own.n[row] + 1, self.seeds_left[row] - 1  # once that seed is in
@@ -325,16 +326,16 @@ class Midway:
 
     @cached_property
     def _log_objectives(self) -> Means:
-        return log_objectives(self.contest.objective)
+        return log_objectives(self.measurements.objective)
 
     @cached_property
     def _accuracies(self) -> Means:
-        return accuracies(self.contest)
+        return accuracies(self.measurements)
 
     @cached_property
     def _shortfalls(self) -> Array:
         """Shortfall of each cell's accuracy, over the seeds that it shares with the baseline, if any; else NaN."""
-        base, values, points = self.contest.baseline, self.contest.accuracy, self._accuracies.point
+        base, values, points = self.measurements.baseline, self.measurements.accuracy, self._accuracies.point
         if base is None:
             return np.full(len(points), np.nan)
         paired = Moments.of(values[base] - values).mean

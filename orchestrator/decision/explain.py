@@ -89,7 +89,7 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
         name=contenders.names[reference],
         baseline=None if row == baseline else contenders.names[baseline],
         difference=difference,
-        margins=-difference / contenders.contest.margin,
+        margins=-difference / contenders.measurements.margin,
         objective=None if math.isnan(contenders.objectives[reference]) else contenders.objectives[reference],
         of_chosen=contenders.objectives[row],
     )
@@ -273,7 +273,7 @@ def why_not(contenders: Contenders, chosen: int | None, row: int) -> Remark | No
     if above > math.log1p(TIE):
         return contenders.remark("above_chosen", by=math.expm1(above), name=name)
     if choice.needs_more_hours(row, chosen):
-        ratio = math.exp(choice.contest.log_hours[row] - choice.contest.log_hours[chosen])
+        ratio = math.exp(choice.measurements.log_hours[row] - choice.measurements.log_hours[chosen])
         return remark("needs_more_hours", ratio=ratio, name=name, on_cpu=contenders.on_cpu)
     if accuracy[chosen] > accuracy[row]:
         reason = "more_accurate"
@@ -308,7 +308,7 @@ def _accuracy(contenders: Contenders, row: int, lets_in: float = math.inf) -> di
     `pooled` is true if similar cells explain why the cell's own mean keeps the margin and yet the cell is not likely
     to, or why a margin of `lets_in` admits the cell although the cell's own mean loses more.
     """
-    choice, margin = contenders.choice, contenders.contest.margin
+    choice, margin = contenders.choice, contenders.measurements.margin
     own, pooled = float(choice.score_difference.point[row]), float(choice.pooled_difference[row])
     only_own_is_within = choice.excess[row] <= 0 < margins.excess(-pooled, margin)
     return {
@@ -331,7 +331,7 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
             continue
         accuracy = _accuracy(contenders, row, lets_in)
         yield contenders.remark("wider_margin", **common, **_named(contenders, row), **accuracy, lets_in=lets_in)
-    collapsed = (contenders.contest.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
+    collapsed = (contenders.measurements.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
     for row in np.flatnonzero(collapsed).tolist()[:_MOST]:
         yield _collapsed(contenders, row, "collapsed_rival")
     rivals = [row for row in np.argsort(-choice.p_best).tolist() if row != chosen and choice.p_best[row] >= NOTICED]
@@ -366,7 +366,7 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     compared = not math.isnan(contenders.choice.score_difference.point[chosen])
     chance_unknown = math.isnan(p_best) and fewest < 2
     for row in dict.fromkeys([chosen, contenders.baseline]):
-        if row is not None and contenders.contest.lost.hits[row]:
+        if row is not None and contenders.measurements.lost.hits[row]:
             yield _collapsed(contenders, row, "baseline_collapsed" if row != chosen else "collapsed")
     if chance_unknown:
         yield remark("one_seed")
@@ -389,7 +389,7 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     if unsure and not chance_unknown:
         yield contenders.remark("unsure", chances=unsure, needed=contenders.choice.needed_probability)
     choice = contenders.choice
-    if choice.most_accurate is not None and margins.excess(choice.below_best, contenders.contest.margin) > 0:
+    if choice.most_accurate is not None and margins.excess(choice.below_best, contenders.measurements.margin) > 0:
         best = contenders.names[choice.most_accurate]
         yield contenders.remark("below_best", by=choice.below_best, name=best)
     if contenders.measure.why == "target_missed":
@@ -418,24 +418,24 @@ def _ended_later(contenders: Contenders, chosen: int) -> Iterator[Remark]:
 
 def _doubtful_margin(contenders: Contenders, *, compared: bool) -> Iterator[Remark]:
     """Return why the seeds' metrics, or the samples that they are of, do not suit the margin."""
-    contest, metric = contenders.contest, contenders.metric
-    moments = Moments.of(contest.accuracy)
+    measurements, metric = contenders.measurements, contenders.metric
+    moments = Moments.of(measurements.accuracy)
     several = moments.n >= 2
     typical = float(np.nanmedian(np.abs(moments.mean))) if compared else math.nan
-    is_percent = metric.name == VAL_ACCURACY.name and contest.margin < _OF_FRACTIONS and typical > 1
+    is_percent = metric.name == VAL_ACCURACY.name and measurements.margin < _OF_FRACTIONS and typical > 1
     if is_percent:
         yield contenders.remark("margin_of_fractions", typical=typical)
     if several.any() and (np.sqrt(moments.variance) <= _ROUNDED * np.abs(moments.mean))[several].all():
         yield contenders.remark("seeds_without_effect")
     elif several.any() and not is_percent:
         # Collapsed seeds have a caveat of the chosen cell, and do not tell how others vary.
-        spread = float(np.sqrt(np.nanmean(Moments.of(contest.uncollapsed).variance)))
-        if spread > margins.IMPLAUSIBLE * contest.margin:
+        spread = float(np.sqrt(np.nanmean(Moments.of(measurements.uncollapsed).variance)))
+        if spread > margins.IMPLAUSIBLE * measurements.margin:
             yield contenders.remark("margin_too_small", spread=spread)
-    if contest.margin > typical / 2:
+    if measurements.margin > typical / 2:
         yield contenders.remark("margin_too_large", typical=typical)
-    if compared and contest.samples < 2 / contest.margin:
-        yield contenders.remark("few_samples", samples=int(contest.samples))
+    if compared and measurements.samples < 2 / measurements.margin:
+        yield contenders.remark("few_samples", samples=int(measurements.samples))
 
 
 def _few_timings(contenders: Contenders, chosen: int) -> Iterator[Remark]:
@@ -451,7 +451,7 @@ def _few_timings(contenders: Contenders, chosen: int) -> Iterator[Remark]:
 
 def _collapsed(contenders: Contenders, row: int, code: str) -> Remark:
     """Return how many seeds of a cell collapsed, by how much, and which share of seeds that may be."""
-    lost = contenders.contest.lost
+    lost = contenders.measurements.lost
     hits, n = float(lost.hits[row]), float(lost.n[row])
     lo, hi = jeffreys(hits, n)
     share = {"hits": int(hits), "n": int(n), "lo": float(lo), "hi": float(hi)}

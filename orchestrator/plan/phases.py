@@ -124,9 +124,9 @@ def _with_results(
     from orchestrator.decision.candidates import Contenders
 
     contenders = Contenders.among(request, ok)
-    chosen, baseline = contenders.choice.favourite, contenders.contest.baseline
+    chosen, baseline = contenders.choice.favourite, contenders.measurements.baseline
     ids = [str(cell) for cell in contenders.cells["cell_id"]]
-    midway = Midway(contest=contenders.contest, seeds_left=[seeds_left[cell] for cell in ids])
+    midway = Midway(measurements=contenders.measurements, seeds_left=[seeds_left[cell] for cell in ids])
     rows = midway.may_still_win(chosen)
     bounds = {ids[row]: midway.bound(row) for row in rows}
 

@@ -239,11 +239,11 @@ def test_cells_are_similar_by_batch_and_recipe() -> None:
     frames = collect(records, scaling="weak", reference_batch_size=32)
     cells = frames[1].assign(lr_rule=["none", "linear"] * 3, **{"axes.model": ["a", "a", "b", "b", "c", "c"]})
     axes = {"gpus": "gpus", "lr_rule": "lr_rule", "model": "axes.model"}
-    decision = Contenders.of(frames[0], cells, Terms(axes=axes)).contest.likeness
+    decision = Contenders.of(frames[0], cells, Terms(axes=axes)).measurements.likeness
     assert decision is not None and len(set(decision.recipe.tolist())) == 6
     assert sorted(decision.batch.tolist()) == [32, 64, 128, 256, 512, 1024]
     only = Contenders.of(*frames, Terms(axes={"gpus": "gpus", "device_batch_size": "device_batch_size"}))
-    assert only.contest.likeness is not None and set(only.contest.likeness.recipe.tolist()) == {0}
+    assert only.measurements.likeness is not None and set(only.measurements.likeness.recipe.tolist()) == {0}
 
 
 def admitting(decision: Recommendation) -> Mapping[str, Any]:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import scipy  # its `stats` is slow, and loaded when it is used
 
+from orchestrator.decision.cell_estimates import Measurements, Restarts, accuracies
 from orchestrator.decision.choice import Midway, choose
-from orchestrator.decision.contest import Contest, Restarts, accuracies
 from orchestrator.decision.thresholds import SURE
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.seeds_needed import seeds_to_tell
@@ -14,8 +14,8 @@ from orchestrator.statistics.seeds_needed import seeds_to_tell
 NAN = math.nan
 
 
-def contest(objective, accuracy, baseline=0, margin=0.01):
-    return Contest(
+def measurements(objective, accuracy, baseline=0, margin=0.01):
+    return Measurements(
         objective=np.array(objective, dtype=float),
         accuracy=np.array(accuracy, dtype=float),
         baseline=baseline,
@@ -24,7 +24,7 @@ def contest(objective, accuracy, baseline=0, margin=0.01):
 
 
 def chosen_of(*arguments, **named):
-    return choose(contest(*arguments, **named), np.random.default_rng(0))
+    return choose(measurements(*arguments, **named), np.random.default_rng(0))
 
 
 def test_the_fastest_within_the_margin_is_chosen():
@@ -47,7 +47,7 @@ def test_the_safe_choice_is_the_fastest_that_surely_keeps_the_margin():
 def test_equal_shares_of_few_samples_are_not_certain():
     """Both seeds classify as many of 144 samples correctly as the baseline's, or one less."""
     share = np.array([[140, 140], [140, 140], [140, 140], [139, 139]]) / 144
-    asked = contest([[4, 4], [3, 3.1], [2, 2.1], [1, 1.1]], share)
+    asked = measurements([[4, 4], [3, 3.1], [2, 2.1], [1, 1.1]], share)
     apart = Likeness(batch=np.array([1.0, 2.0, 4.0, 8.0]), recipe=np.zeros(4, dtype=int))
     unknown, known = (
         choose(replace(asked, likeness=apart, samples=samples), np.random.default_rng(0)) for samples in (NAN, 144.0)
@@ -172,7 +172,7 @@ def test_pooling_leaves_the_baseline_and_equivalent_cells_unchanged():
     batch = np.append(32.0 * 2 ** np.arange(6), 32.0)
     likeness = Likeness(batch=batch, recipe=np.append(np.zeros(6, dtype=int), 1))
     objective = np.exp(0.01 * generator.standard_normal((7, 3))) / (1 + np.append(np.arange(6), 0))[:, None]
-    alike = contest(objective, equivalent, margin=1e-9)
+    alike = measurements(objective, equivalent, margin=1e-9)
     choice = choose(replace(alike, likeness=likeness), np.random.default_rng(0))
     assert choice.p_within[[0, 6]].tolist() == [1, 1] and (choice.p_within[1:6] < 0.5).all()
     alone = choose(alike, np.random.default_rng(0))
@@ -182,7 +182,7 @@ def test_pooling_leaves_the_baseline_and_equivalent_cells_unchanged():
 
 def test_unknown_errors_prevent_pooling():
     likeness = Likeness(batch=32.0 * 2 ** np.arange(6), recipe=np.zeros(6, dtype=int))
-    one_seed = contest(np.ones((6, 1)), 0.9 - 0.01 * np.arange(6)[:, None])
+    one_seed = measurements(np.ones((6, 1)), 0.9 - 0.01 * np.arange(6)[:, None])
     choice = choose(replace(one_seed, likeness=likeness), np.random.default_rng(0))
     assert np.isnan(choice.p_within[1:]).all() and choice.favourite == 0
 
@@ -205,7 +205,7 @@ def of_large_batches(collapsed):
     marks = np.array(collapsed, dtype=bool)
     accuracy = 0.9 + 0.001 * np.random.default_rng(2).standard_normal(marks.shape) - 0.035 * marks
     likeness = Likeness(batch=2.0 ** np.arange(6), recipe=np.zeros(6, dtype=int))
-    asked = contest((7 - np.arange(6.0))[:, None] * np.array([1, 1.01, 0.99]), accuracy)
+    asked = measurements((7 - np.arange(6.0))[:, None] * np.array([1, 1.01, 0.99]), accuracy)
     return choose(replace(asked, likeness=likeness, collapsed=marks), np.random.default_rng(0))
 
 
@@ -237,7 +237,9 @@ AS_BASELINE, FAST = [0.98, 0.99, 0.97], [0.97, 0.98, NAN]
 def midway(accuracy, seconds, left, margin=0.01):
     accuracy, seconds = np.array(accuracy), np.array(seconds)
     objective = np.where(np.isnan(accuracy), np.nan, seconds[:, None])
-    return Midway(contest=Contest(objective=objective, accuracy=accuracy, baseline=0, margin=margin), seeds_left=left)
+    return Midway(
+        measurements=Measurements(objective=objective, accuracy=accuracy, baseline=0, margin=margin), seeds_left=left
+    )
 
 
 def test_clear_winner_leaves_no_cell_open():
@@ -288,7 +290,7 @@ def test_bound_is_lower_while_the_baseline_has_further_seeds():
     """Below it a cell has no more than one chance in ten to come within the margin of the baseline's own end."""
     rest = [[0.98, 0.99, 0.985], [0.96, 0.97, 0.965], [0.975, 0.97, 0.98]]
     prospect = midway([[0.98, 0.99, NAN], FAST, *rest], [3.0, 1.0, 2.0, 2.5, 2.7], [1, 1, 0, 0, 0])
-    bound, own = prospect.bound(1), accuracies(prospect.contest)
+    bound, own = prospect.bound(1), accuracies(prospect.measurements)
     assert bound is not None
     generator = np.random.default_rng(5)
     sigma = own.error[0] * math.sqrt(2) * np.sqrt(own.freedom[0] / generator.chisquare(own.freedom[0], 100_000))
@@ -305,26 +307,26 @@ def test_probabilities_match_simulated_sweeps(mean: float) -> None:
     accuracy = 0.98 + 0.008 * generator.standard_normal((5, 3))
     accuracy[:2] = AS_BASELINE, [mean - 0.004, mean + 0.004, NAN]
     seconds = np.array([3.0, 1.0, 2.0, 2.5, 2.7])[:, None] * np.exp(0.05 * generator.standard_normal((5, 3)))
-    now = Contest(objective=np.where(np.isnan(accuracy), NAN, seconds), accuracy=accuracy, baseline=0, margin=0.01)
+    now = Measurements(objective=np.where(np.isnan(accuracy), NAN, seconds), accuracy=accuracy, baseline=0, margin=0.01)
     own, chosen = accuracies(now), 0
     for _ in range(400):
         sigma = own.error[1] * math.sqrt(2) * math.sqrt(own.freedom[1] / generator.chisquare(own.freedom[1]))
         true = generator.normal(mean, sigma / math.sqrt(2))
         played = accuracy.copy()
         played[1, 2] = generator.normal(true, sigma)
-        end = Contest(objective=seconds, accuracy=played, baseline=0, margin=0.01)
+        end = Measurements(objective=seconds, accuracy=played, baseline=0, margin=0.01)
         chosen += choose(end, generator, 1_000).favourite == 1
-    assert Midway(contest=now, seeds_left=[0, 1, 0, 0, 0]).p_chosen[1] == pytest.approx(chosen / 400, abs=0.08)
+    assert Midway(measurements=now, seeds_left=[0, 1, 0, 0, 0]).p_chosen[1] == pytest.approx(chosen / 400, abs=0.08)
 
 
 def test_fastest_cell_is_chosen_without_accuracies():
     accuracy = np.full((2, 3), NAN)
     objective = np.array([[1.0, 1.1, NAN], [2.0, 2.1, 2.05]])
     prospect = Midway(
-        contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), seeds_left=[1, 0]
+        measurements=Measurements(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), seeds_left=[1, 0]
     )
     assert prospect.bound(0) is None
     known = Midway(
-        contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), seeds_left=[0, 0]
+        measurements=Measurements(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), seeds_left=[0, 0]
     )
     assert known.p_chosen.tolist() == [1.0, 0.0]

@@ -53,7 +53,7 @@ class Restarts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contest:
+class Measurements:
     """The measurements of the cells: rows are cells, columns are seeds, NaN is missing."""
 
     objective: Array
@@ -148,63 +148,65 @@ def log_objectives(objective: Array) -> Means:
     return _means(logs(objective))
 
 
-def accuracies(contest: Contest) -> Means:
+def accuracies(measurements: Measurements) -> Means:
     """Estimate the cells' accuracies without collapsed seeds, independent of the baseline's."""
     # Seeds that are equal by chance say little: a share of few samples varies by more.
-    share = np.clip(Moments.of(contest.uncollapsed).mean, 0.0, 1.0)
-    return _means(contest.uncollapsed, _of_spread(contest), share * (1 - share) / contest.samples)
+    share = np.clip(Moments.of(measurements.uncollapsed).mean, 0.0, 1.0)
+    return _means(measurements.uncollapsed, _of_spread(measurements), share * (1 - share) / measurements.samples)
 
 
-def _of_spread(contest: Contest) -> Array | None:
+def _of_spread(measurements: Measurements) -> Array | None:
     """Return what the spread of accuracies may depend on, shape (cells, 2): the batch, and the loss in margins."""
-    if contest.likeness is None or not (contest.likeness.batch > 0).all():
+    if measurements.likeness is None or not (measurements.likeness.batch > 0).all():
         return None
-    mean = Moments.of(contest.uncollapsed).mean
+    mean = Moments.of(measurements.uncollapsed).mean
     if np.isnan(mean).all():
         return None
-    lost = (np.nanmax(mean) - mean) / contest.margin
-    return np.column_stack([_PER_DOUBLING * np.log2(contest.likeness.batch), np.log1p(lost)])
+    lost = (np.nanmax(mean) - mean) / measurements.margin
+    return np.column_stack([_PER_DOUBLING * np.log2(measurements.likeness.batch), np.log1p(lost)])
 
 
 _PER_DOUBLING = 0.7
 """A plausible change of the log variance with each doubling of the batch: the spread doubles with two doublings."""
 
 
-def score_differences(contest: Contest) -> Means:
+def score_differences(measurements: Measurements) -> Means:
     """Estimate each cell's accuracy minus the baseline's, whose error enters all differences.
 
     Errors are at least those that the number of samples implies: shares of few samples are equal by chance.
     """
-    accuracy, base = contest.uncollapsed, contest.baseline
+    accuracy, base = measurements.uncollapsed, measurements.baseline
     if base is None or np.isnan(accuracy[base]).all():
         nothing = np.full(len(accuracy), np.nan)
         return Means(point=nothing, n=np.zeros(len(accuracy)), error=nothing, freedom=nothing)
-    difference = accuracies(contest).minus(base)
+    difference = accuracies(measurements).minus(base)
     differences = Moments.of(accuracy - accuracy[base])
     # Two rules may describe the same training, as all do at the reference batch: equal figures for every seed.
     equivalent_cells = (differences.n >= 2) & (differences.mean == 0) & (differences.variance == 0)
-    if contest.likeness:
-        equivalent_cells &= contest.likeness.batch == contest.likeness.batch[base]
+    if measurements.likeness:
+        equivalent_cells &= measurements.likeness.batch == measurements.likeness.batch[base]
     itself = equivalent_cells | (np.arange(len(accuracy)) == base)
     apart = np.where(
         difference.point == 0, np.finfo(float).tiny, difference.point
     )  # `least_error` takes 0 for the same training
-    error = np.maximum(difference.error, least_error(apart, contest.samples * difference.n))
+    error = np.maximum(difference.error, least_error(apart, measurements.samples * difference.n))
     return replace(difference, error=np.where(itself, 0.0, error), freedom=np.where(itself, np.inf, difference.freedom))
 
 
-def pooled_differences(contest: Contest, difference: Means, generator: np.random.Generator, draws: int) -> Array | None:
+def pooled_differences(
+    measurements: Measurements, difference: Means, generator: np.random.Generator, draws: int
+) -> Array | None:
     """Return draws pooled over similar cells, shape (draws, cells); None if pooling is impossible."""
     compared = ~np.isnan(difference.point)
-    if contest.likeness is None or contest.baseline is None or np.isnan(difference.error[compared]).any():
+    if measurements.likeness is None or measurements.baseline is None or np.isnan(difference.error[compared]).any():
         return None
-    own = accuracies(contest)
-    alike = Likeness(batch=contest.likeness.batch[compared], recipe=contest.likeness.recipe[compared])
-    baseline = int(compared[: contest.baseline].sum())
-    error = np.sqrt(np.maximum(own.error**2, difference.error**2 - own.error[contest.baseline] ** 2))
+    own = accuracies(measurements)
+    alike = Likeness(batch=measurements.likeness.batch[compared], recipe=measurements.likeness.recipe[compared])
+    baseline = int(compared[: measurements.baseline].sum())
+    error = np.sqrt(np.maximum(own.error**2, difference.error**2 - own.error[measurements.baseline] ** 2))
     # Few data must not decide: before any measurement, a cell is expected halfway to the margin.
-    expected = margins.EXPECTED * contest.margin
-    ahead = np.where(np.arange(len(compared)) == contest.baseline, expected, 0.0)
+    expected = margins.EXPECTED * measurements.margin
+    ahead = np.where(np.arange(len(compared)) == measurements.baseline, expected, 0.0)
     point = (own.point - ahead)[compared]
     truths = pooled_draws(point, error[compared], own.freedom[compared], alike, generator, draws, baseline=baseline)
     if truths is None:
@@ -212,7 +214,7 @@ def pooled_differences(contest: Contest, difference: Means, generator: np.random
     drawn = np.full((draws, len(compared)), np.nan)
     drawn[:, compared] = truths
     itself = compared & (difference.error == 0) & (difference.point == 0)
-    return np.where(itself, 0.0, drawn - drawn[:, [contest.baseline]] - expected)
+    return np.where(itself, 0.0, drawn - drawn[:, [measurements.baseline]] - expected)
 
 
 def _means(values: Array, covariates: Array | None = None, floor: Array | None = None) -> Means:
