@@ -17,6 +17,9 @@ from sweeps.printable import printable_line
 SHORTEST_WINDOW_S, FEWEST_WINDOW_STEPS = 2.0, 50
 """The least length of a timed window: the default of trainables, and the limit below which a timing is not valid."""
 
+FEWEST_WARMUP_STEPS, SHORTEST_WARMUP_S = 10, 0.3
+"""The least untimed steps before a window, in number and length. The hook in commands has the same values."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:

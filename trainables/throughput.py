@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
+from sweeps.trial import FEWEST_WARMUP_STEPS, FEWEST_WINDOW_STEPS, SHORTEST_WARMUP_S, SHORTEST_WINDOW_S
 from trainables import process_group
 from trainables.context import Context
 from trainables.timed_window import Clock, Warmup, measure_window, warm_up
 
-WARMUP = Warmup(steps=10, seconds=0.3)
+WARMUP = Warmup(steps=FEWEST_WARMUP_STEPS, seconds=SHORTEST_WARMUP_S)
 
 
 def throughput(

@@ -9,8 +9,8 @@ import numpy as np
 
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.recommendation import Remark, remark
-from orchestrator.decision.thresholds import FEWEST_SEEDS, NOTICED, SURE, TIE
-from orchestrator.statistics.seeds_needed import MOST_SEEDS, seeds_to_tell
+from orchestrator.decision.thresholds import FEWEST_SEEDS, MOST_SEEDS, NOTICED, SURE, TIE
+from orchestrator.statistics.seeds_needed import seeds_to_tell
 
 _SLOWER = 0.5
 """With one seed per cell, a cell whose objective is above that of the chosen one by more than this part is no rival."""
@@ -93,7 +93,7 @@ def _seeds(gap: float, variance: float, error: float) -> int | None:
     """Return 0 if nothing is known yet, None if probably no practical number is enough."""
     if math.isnan(gap) or math.isnan(variance):
         return 0
-    return seeds_to_tell(gap, variance, error, SURE)
+    return seeds_to_tell(gap, variance, error, SURE, MOST_SEEDS)
 
 
 def with_more(seeds: Sequence[int], more: int) -> list[int]:

@@ -11,6 +11,9 @@ SURE_OF_SELECTED = 0.95
 FEWEST_SEEDS = 3
 """With fewer seeds per cell, any recommendation is provisional."""
 
+MOST_SEEDS = 30
+"""The largest practical number of seeds: no more are proposed for a cell."""
+
 NOTICED = 0.05
 """Cells less likely than this to be the best are no ties, are not mentioned, and get no further seeds."""
 

@@ -17,7 +17,7 @@ from typing import Any
 from sweeps.axes import is_number, is_whole
 from sweeps.errors import UnknownChoice
 from sweeps.layout import may_shard
-from sweeps.trial import FEWEST_WINDOW_STEPS, SHORTEST_WINDOW_S
+from sweeps.trial import FEWEST_WARMUP_STEPS, FEWEST_WINDOW_STEPS, SHORTEST_WARMUP_S, SHORTEST_WINDOW_S
 from trainables.availability import absent, not_here, runs_here
 from trainables.component_registry import (
     DATA,
@@ -109,8 +109,8 @@ class TrainingSettings:
     eval_batch_size: int = 1024  # samples that a rank evaluates at once; changes no result
     window_s: float = SHORTEST_WINDOW_S  # throughput is measured over at least so many seconds in steady state
     window_steps: int = FEWEST_WINDOW_STEPS  # … and over at least so many optimizer steps
-    warmup_steps: int = 10  # untimed steps before a window that follows the training, at least
-    warmup_s: float = 0.3
+    warmup_steps: int = FEWEST_WARMUP_STEPS  # untimed steps before a window that follows the training, at least
+    warmup_s: float = SHORTEST_WARMUP_S
     """Untimed seconds before such a window, at least; until the pace settles: `trainables.timed_window.Warmup`."""
     checkpoint: str = "epochs"
     """epochs: a checkpoint is saved at the ends of epochs, and when the trial is asked to stop; off: none is."""

@@ -145,17 +145,17 @@ def test_without_objectives_no_cell_is_chosen():
 
 def test_seeds_to_tell_equal_those_computed_by_hand():
     # t(.9, 4) / √5 = .6857 and t(.9, 3) / √4 = .8189: a gap of .7 standard deviations needs five seeds.
-    assert seeds_to_tell(0.7, 1.0, 0.0, 0.9) == 5
-    assert seeds_to_tell(-0.7, 1.0, 0.0, 0.9) == 5
-    assert seeds_to_tell(100.0, 1.0, 0.0, 0.9) == 2
-    assert seeds_to_tell(0.001, 1.0, 0.0, 0.9) is None
+    assert seeds_to_tell(0.7, 1.0, 0.0, 0.9, 30) == 5
+    assert seeds_to_tell(-0.7, 1.0, 0.0, 0.9, 30) == 5
+    assert seeds_to_tell(100.0, 1.0, 0.0, 0.9, 30) == 2
+    assert seeds_to_tell(0.001, 1.0, 0.0, 0.9, 30) is None
 
 
 def test_a_gap_from_few_seeds_is_not_taken_as_exact():
     # A gap of 0 from three seeds: |d| has the median .674 / √3 = .3894. t(.9, 12) / √13 = .3761 is the first below it.
-    assert seeds_to_tell(0.0, 1.0, 3**-0.5, 0.9) == 13
-    assert seeds_to_tell(0.0, 1.0, 10**-0.5, 0.9) == 30
-    assert seeds_to_tell(0.0, 1.0, 0.01, 0.9) is None
+    assert seeds_to_tell(0.0, 1.0, 3**-0.5, 0.9, 30) == 13
+    assert seeds_to_tell(0.0, 1.0, 10**-0.5, 0.9, 30) == 30
+    assert seeds_to_tell(0.0, 1.0, 0.01, 0.9, 30) is None
 
 
 def test_a_cell_equal_to_the_baseline_is_surely_within_margin():

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainables.command.hook.sweep_counts import Counts, Tally
+from sweeps.trial import FEWEST_WARMUP_STEPS, SHORTEST_WARMUP_S
+from trainables.command.hook.sweep_counts import WARMUP_S, WARMUP_STEPS, Counts, Tally
 from trainables.command.hook_files import FOLDER, Adapter
 
 
@@ -185,3 +186,7 @@ def test_a_pipe_among_the_counts_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(adapter.folder / "pipe.json")
     adapter.look(now=True)
     assert adapter.has_steps
+
+
+def test_the_hook_warms_up_like_other_trainables():
+    assert (WARMUP_STEPS, WARMUP_S) == (FEWEST_WARMUP_STEPS, SHORTEST_WARMUP_S)
