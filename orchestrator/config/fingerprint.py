@@ -19,6 +19,13 @@ from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import flat
 from sweeps.identity import COMMAND, without
 
+_WITHOUT_EFFECT = (
+    *("data.root", "data.path", "data.tokenizer", "model.path", "data.download", "trainable.source_dir"),
+    *("trainable.grace_s", "trainable.keep_work", "trainable.checkpoint", "trainable.checkpoint_every_s"),
+    *("trainable.probe", "trainable.repetition"),
+)
+"""Keys that cannot change a result: changing one of them does not make another trial."""
+
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -30,8 +37,7 @@ def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets 
     # A command's code is not imported, so that the files that its words name stand for it.
     if trainable.get("_target_") == COMMAND:
         source |= versions.command(trainable["argv"], source_dir(trainable))
-    # The user says that these keys change no result, such as the number of loader processes.
-    counted = without(sections, config["sweep"]["identity_ignores"])
+    counted = without(sections, _WITHOUT_EFFECT)
     identifying = {key: config[key] for key in IDENTIFYING}
     # An axis is no part of the fingerprint, so that a wider grid continues the sweep.
     recorded = {

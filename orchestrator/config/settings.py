@@ -80,12 +80,6 @@ class StandardAxes:
 
 AXES: Mapping[str, KeyKind] = {entry.name: entry.metadata["kind"] for entry in fields(StandardAxes)}
 
-_IGNORED = [
-    *("data.root", "data.path", "data.tokenizer", "model.path", "data.download", "trainable.source_dir"),
-    *("trainable.grace_s", "trainable.keep_work", "trainable.checkpoint", "trainable.checkpoint_every_s"),
-    *("trainable.probe", "trainable.repetition"),
-]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InitSection:
@@ -340,8 +334,6 @@ class SweepSection:
     claims: Sequence[Any] = key([], list_of("a list of claims like [{sentence: …, expression: …}]", lambda claim: True))
     """[{sentence: …, expression: "speedup(gpus=2) > 1.8", margin: 0, about: …, needs_seeds: 2, needs_epochs: 0}]: each
     gets a verdict in tables/claims.md; see docs/claims.md"""
-    identity_ignores: Sequence[Any] = key(_IGNORED, list_of("a list of keys", is_text))
-    """keys that cannot change a result: changing one of them does not make another trial"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -11,7 +11,6 @@ SERVER = Node(name="server", cpus=32, gpus=2, gpu_type="NVIDIA H200")
 
 def config(**sections):
     given = shipped_config()
-    given["sweep"]["identity_ignores"] = ["data.root"]
     given |= {
         "trainable": {"_target_": "trainables.noop:train", "lr": 0.1, "reference_batch_size": 32},
         "model": {"name": "cnn"},
