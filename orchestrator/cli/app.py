@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
+from orchestrator.cli.applied_overrides import applicable, check_applied
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.cli.recorded_arguments import applicable, check_applied, continued, with_recorded
+from orchestrator.cli.recorded_arguments import continued, with_recorded
 from orchestrator.config.compose import WRONG, Composition, initialised
 from orchestrator.config.hydra_private import (
     error_line,

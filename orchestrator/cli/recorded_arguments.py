@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from orchestrator.config.commands import command, shell_command
+from orchestrator.config.commands import command
 from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.hydra_private import flags_parser
-from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, rewritten, with_search_path
+from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, with_search_path
 from orchestrator.config.request import READING
 from orchestrator.config.schema import value_at
 from orchestrator.config.search_path import PRIMARY, with_primary
@@ -26,7 +24,7 @@ from orchestrator.config.synonyms import synonym_of
 from orchestrator.config.trust import is_data
 from orchestrator.store.history import History
 from orchestrator.store.results import Results, read_results
-from orchestrator.store.results_folder import JOURNAL, ResultsFolder, free_beside, results_below
+from orchestrator.store.results_folder import JOURNAL, ResultsFolder, results_below
 from sweeps.errors import ConfigError
 
 WHAT_IF_KEYS = (
@@ -36,19 +34,8 @@ WHAT_IF_KEYS = (
 )
 """Settings of a report that can be asked for after the sweep; they change its tables, and no trial."""
 
-_APPLIED: Mapping[str, Sequence[str]] = {
-    "report": ("report.", "claims.", "sweep.baseline", "sweep.scaling"),
-    "compare": ("report.", "compare."),
-    "watch": ("report.",),
-    "status": (),
-    "list": (),
-}
-"""Keys that a mode applies to recorded results, by their beginnings, beside those in _NEUTRAL."""
-
-_NEUTRAL = ("mode", "format", "verbose", "results_dir", "local_results_dir", "sweep", "sweep.name")
-_OF_THE_GRID = ("sweep.axes", "sweep.exclude", "sweep.zip")
-
-_PLACES = ("results_dir", "sweep.name")
+PLACES = ("results_dir", "sweep.name")
+DEFAULT_PLACE = "results"
 _SECTIONS = ("budget", "claims", "report", "sweep")  # sections whose recorded values count
 _GROUPS = ("data", "sweep", "trainable")
 """Groups whose recorded choices count; their files are ours, or in a folder that the user names."""
@@ -90,7 +77,7 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     """Complete the arguments from the journal, if they ask for a report (…) of a folder. Raises ConfigError."""
     given = {key: value for key, equals, value in (argument.partition("=") for argument in arguments) if equals}
     chooses_config = "sweep" in given or any(argument.startswith(_OWN_CONFIG[2:]) for argument in arguments)
-    place = given.get("results_dir", "results").strip("'\"")
+    place = given.get("results_dir", DEFAULT_PLACE).strip("'\"")
     # The value of a flag, as in `-cd conf`, is no folder of results.
     overrides = flags_parser().parse_intermixed_args(list(arguments)).overrides
     words = [override for override in overrides if "=" not in override and override[:1] not in ("~", "+")]
@@ -105,7 +92,7 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     # What the user gives replaces what is recorded under the same key.
     results = read_results(ResultsFolder(folder))
     where = [f"results_dir={literal(str(folder.parent))}", f"sweep.name={literal(folder.name)}"]
-    own = [*(argument for argument in arguments if argument.partition("=")[0] not in _PLACES), *where]
+    own = [*(argument for argument in arguments if argument.partition("=")[0] not in PLACES), *where]
     keys = {key_of(argument) for argument in own}
     return Completed(
         own=own,
@@ -162,14 +149,14 @@ def _remark(history: History, own: Sequence[str]) -> str:
     """Return a remark if the sweep was run with folders of configs, and the user names none now."""
     if any(argument.startswith(_OWN_CONFIG) for argument in own):
         return ""
-    options = [argument.partition("=") for argument in _arguments_in(history)]
+    options = [argument.partition("=") for argument in arguments_in(history)]
     folders = [value for key, _, value in options if key in ("--config-dir", "hydra.searchpath")]
     return f"configs in {folders[0]} are not read for this report; to use them, add -cd FOLDER" if folders else ""
 
 
 def recorded_arguments(history: History) -> list[str]:
     """Return the settings of a report on the command line of the sweep's last driver."""
-    arguments = _arguments_in(history)
+    arguments = arguments_in(history)
     settings = [argument for argument in arguments if _is_setting(argument)]
     # A section that a program gave has no file, so that its one value that a report uses is taken from the fingerprint.
     if f"trainable{FROM_PROGRAM}" in arguments:
@@ -199,89 +186,13 @@ def command_again(place: str, overrides: Sequence[str] = ()) -> str:
     folder = ResultsFolder(Path(os.path.expanduser(place)))
     if not os.path.isfile(folder.journal):
         return ""
-    own = [override for override in overrides if key_of(override) not in _PLACES]
+    own = [override for override in overrides if key_of(override) not in PLACES]
     places = [f"results_dir={literal(str(folder.root.parent))}", f"sweep.name={literal(folder.root.name)}"]
     replaced = tuple(f"{key_of(argument)}=" for argument in [*own, *places, "rerun=", "mode="])
-    return command(_arguments_in(read_results(folder).history), [*own, *places], dropped=replaced)
+    return command(arguments_in(read_results(folder).history), [*own, *places], dropped=replaced)
 
 
-def check_applied(composition: Composition, place: Path) -> None:
-    """Raise ConfigError if a mode that reads the results in a folder would ignore an override that changes the config.
-
-    Overrides that the sweep ran with change nothing.
-    """
-    mode, given = str(composition.config["mode"]), composition.arguments
-    if mode not in _APPLIED or not (ignored := [override for override in given if _is_ignored(override, mode)]):
-        return
-    if mode == "list":
-        raise ConfigError([f"{_as_words(ignored)} has no effect: mode=list lists all sweeps in {place}; leave it out"])
-    history = read_results(ResultsFolder(place)).history
-    recorded = _arguments_in(history)
-    if not recorded:
-        return
-    asked = [override for override in ignored if override not in recorded]
-    base = [override for override in given if override not in asked]
-    base += [override for override in recorded_arguments(history) if override not in base]
-    changing = [override for override in asked if _differs(base, override)]
-    if changing:
-        raise ConfigError([_why_ignored(mode, changing, place, recorded)])
-
-
-def applicable(errors: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return error lines; in place of an override of the grid that a mode would ignore, what works in that mode."""
-    given = {key_of(override): override.partition("=")[2] for override in overrides}
-    mode, name = given.get("mode", ""), given.get("sweep.name", "").strip("'\"")
-    place = Path(given.get("results_dir", "results").strip("'\""), name).absolute()
-    if mode not in _APPLIED or not ResultsFolder(place).journal.is_file():
-        return list(errors)
-    recorded = _arguments_in(read_results(ResultsFolder(place)).history)
-    lines = []
-    for line in errors:
-        wrong, write, suggested = line.partition(": write ")
-        words: list[str] = []
-        if write and suggested[:1] in ("'", '"') and suggested[:1] == suggested[-1:]:
-            with suppress(ValueError):  # a sentence with quotes, and no command
-                words = shlex.split(suggested)
-        if words and all(key_of(word).startswith(_OF_THE_GRID) for word in words):
-            line = f"{wrong}: {_why_ignored(mode, rewritten(words), place, recorded)}"
-        lines.append(line)
-    return lines
-
-
-def _is_ignored(override: str, mode: str) -> bool:
-    """Return whether a mode takes an override from the user, and does nothing with it."""
-    key = key_of(override)
-    return key not in _NEUTRAL and not key.startswith((*_APPLIED[mode], "hydra", "sweep/", "-"))
-
-
-def _as_words(overrides: Sequence[str]) -> str:
-    return shell_command(overrides).partition("orchestrator ")[2]
-
-
-def _differs(overrides: Sequence[str], other: str) -> bool:
-    """Return whether another override, in place of that of its key, changes the config."""
-    replaced = [override for override in overrides if key_of(override) != key_of(other)]
-    try:
-        return Composition(overrides).config != Composition([*replaced, other]).config
-    except ConfigError:  # what is recorded is of another version, or from configs that are not here
-        return True
-
-
-def _why_ignored(mode: str, overrides: Sequence[str], place: Path, recorded: Sequence[str]) -> str:
-    """Return in one line that a mode ignores these overrides, with what to write instead."""
-    shown = _as_words(overrides)
-    read_only = f"{shown} has no effect: mode={mode} only reads {place}"
-    if not any(_is_ignored(override, "report") for override in overrides):
-        return f"{read_only}: write python -m orchestrator mode=report results_dir={literal(str(place))} {shown}"
-    where = [f"results_dir={literal(str(place.parent))}", f"sweep.name={literal(free_beside(place).name)}"]
-    dropped = tuple(f"{key_of(override)}=" for override in (*overrides, *where, "rerun", "mode"))
-    rows = f'load_results("{place}").summary in Python has a row per cell to choose from, or ' * any(
-        override.startswith(_OF_THE_GRID) for override in map(key_of, overrides)
-    )
-    return f"{read_only}; {rows}run another sweep: {command(recorded, [*overrides, *where], dropped=dropped)}"
-
-
-def _arguments_in(history: History) -> list[str]:
+def arguments_in(history: History) -> list[str]:
     """Return the recorded command line; empty if it is none."""
     arguments = history.driver.get("arguments")
     if not isinstance(arguments, list) or len(arguments) > _MOST_ARGUMENTS:
@@ -294,7 +205,7 @@ def _is_setting(argument: str) -> bool:
     """Return whether an argument sets something that a report uses."""
     key, equals, value = argument.lstrip("+").partition("=")
     section, dot, _ = key.partition(".")
-    if not equals or key in _PLACES or argument.endswith(FROM_PROGRAM):
+    if not equals or key in PLACES or argument.endswith(FROM_PROGRAM):
         return False
     if not dot:
         # A choice is the name of a file; it must not lead out of the folders that are searched.
@@ -305,14 +216,35 @@ def _is_setting(argument: str) -> bool:
 def what_if(history: History, composition: Composition) -> tuple[str, Sequence[str]]:
     """Return the settings in which this config of a report differs from the sweep's own, and the sweep's command line.
 
-    The settings are a folder's name, and the command line has them.
+    The settings are a folder's name, and the command line has them. It names the folder that the results are in now.
     """
-    arguments, name = _arguments_in(history), _what_if(history, composition)
+    arguments, name = _where_it_is(history, composition), _what_if(history, composition)
     if not name:
         return "", arguments
     given = [argument for argument in composition.arguments if key_of(argument).startswith(WHAT_IF_KEYS)]
     keys = {key_of(argument) for argument in given}
     return name, [*(argument for argument in arguments if key_of(argument) not in keys), *given]
+
+
+def _where_it_is(history: History, composition: Composition) -> list[str]:
+    """Return the recorded command line; with the folder of the results if they are not where that command looks."""
+    arguments = arguments_in(history)
+    given = {key_of(argument): argument.partition("=")[2].strip("'\"") for argument in arguments}
+    place, name = str(composition.config["results_dir"]), str(composition.config["sweep"]["name"])
+    name_then = next((end.sweep for end in history.ends.values()), name)
+    now: dict[str, str | None] = {"results_dir": place, "sweep.name": name}
+    if _is_same(place, given.get("results_dir", DEFAULT_PLACE)):
+        del now["results_dir"]
+    elif _is_same(place, DEFAULT_PLACE):
+        now["results_dir"] = None
+    if name == name_then:
+        del now["sweep.name"]
+    kept = [argument for argument in arguments if key_of(argument) not in now]
+    return [*kept, *(f"{key}={literal(value)}" for key, value in now.items() if value and arguments)]
+
+
+def _is_same(place: str, other: str) -> bool:
+    return Path(place).absolute() == Path(other).absolute()
 
 
 def _what_if(history: History, composition: Composition) -> str:

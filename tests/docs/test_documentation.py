@@ -5,6 +5,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -169,8 +170,8 @@ def test_kept_tables_and_the_example_of_the_readme_are_made_today(
         monkeypatch.setenv(variable, value)
     kept = [table for table in KEPT[name].glob("*.*") if table.suffix != ".jsonl"]
     # The path of pytest's folder would be longer than a line of the terminal.
-    with tempfile.TemporaryDirectory() as folder:
-        results = Path(shutil.copytree(KEPT[name], Path(folder, name)))
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        results = Path(shutil.copytree(KEPT[name], Path("results", name))).absolute()
         assert main(["mode=report", f"results_dir={results}"]) == 0
         made = {table: (results / "tables" / table.name).read_text() for table in kept}
     if name == "batch_scaling":

@@ -1,8 +1,11 @@
 """Records of trials that ended, made from what matters to a test."""
 
+from pathlib import Path
 from typing import Any
 
-from orchestrator.store.record import TrialRecord
+from orchestrator.store.journal import Journal
+from orchestrator.store.record import Kind, TrialRecord
+from orchestrator.store.results_folder import ResultsFolder
 from sweeps.status import Status
 
 
@@ -45,3 +48,15 @@ def record_of(
         "provenance": {"device_model": "NVIDIA H200"} if status is Status.OK else {},
     }
     return TrialRecord(**given | fields)
+
+
+def write_results(root: Path, *arguments: str, fingerprint: Any = None, sweep: str = "demo") -> None:
+    """A folder of results of three trials on one GPU and three on two; `arguments` are the recorded command line."""
+    folder = ResultsFolder(root)
+    folder.create()
+    with Journal.open(folder.journal) as journal:
+        journal.append(Kind.SWEEP, {"fingerprint": fingerprint or {}, "driver": {"arguments": list(arguments)}})
+        for gpus in (1, 2):
+            for seed in range(3):
+                metrics = {"samples_per_s": 100.0 * gpus + seed, "samples": 1000, "val_accuracy": 0.9, "accuracy": 0.9}
+                journal.append(Kind.FINISHED, record_of(gpus, seed, metrics=metrics, sweep=sweep).to_json())

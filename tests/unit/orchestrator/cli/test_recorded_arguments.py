@@ -13,15 +13,14 @@ import pytest
 
 from orchestrator.cli import app
 from orchestrator.cli.app import main
-from orchestrator.cli.recorded_arguments import _arguments_in, continued, recorded_arguments, what_if
+from orchestrator.cli.recorded_arguments import arguments_in, continued, recorded_arguments, what_if, with_recorded
 from orchestrator.config import compose
 from orchestrator.store import results
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind, Record
-from orchestrator.store.results_folder import ResultsFolder
 from sweeps.status import Status
-from tests.unit.orchestrator.records import record_of
+from tests.unit.orchestrator.records import record_of, write_results
 
 RECORDED = (
     "sweep=batch_scaling",
@@ -30,17 +29,6 @@ RECORDED = (
     "results_dir=elsewhere",
     "trusted_modules=[mine]",
 )
-
-
-def write_results(root: Path, *arguments: str, fingerprint: Any = None) -> None:
-    folder = ResultsFolder(root)
-    folder.create()
-    with Journal.open(folder.journal) as journal:
-        journal.append(Kind.SWEEP, {"fingerprint": fingerprint or {}, "driver": {"arguments": list(arguments)}})
-        for gpus in (1, 2):
-            for seed in range(3):
-                metrics = {"samples_per_s": 100.0 * gpus + seed, "samples": 1000, "val_accuracy": 0.9, "accuracy": 0.9}
-                journal.append(Kind.FINISHED, record_of(gpus, seed, metrics=metrics).to_json())
 
 
 @pytest.fixture
@@ -103,55 +91,6 @@ def test_only_a_folder_to_resume_is_looked_up(words: str, tmp_path: Path, monkey
     write_results(tmp_path / "results" / "kept")
     monkeypatch.chdir(tmp_path)
     assert list(continued(words.split())) == []
-
-
-GRID = ("sweep.axes.gpus=[1,2]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]")
-
-
-@pytest.mark.parametrize(
-    "override",
-    [
-        *("sweep.exclude=[{gpus: 2}]", "sweep.axes.gpus=[1]", "'sweep.axes.seed=[0,1]'", "budget.epochs=77"),
-        *("model=resnet18", "report.exclude={gpus: 2}", "only={gpus: 2}", "gpus=2", "rerun=all"),
-    ],
-)
-@pytest.mark.parametrize("mode", ["report", "status"])
-def test_what_recorded_trials_cannot_show_is_refused_with_a_sweep_that_can(
-    override: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_results(tmp_path / "results" / "kept", "sweep=batch_scaling", "results_dir=elsewhere", *GRID)
-    assert main([f"mode={mode}", "results_dir=results/kept", override.strip("'")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert ("load_results(" in line) == (override not in ("budget.epochs=77", "model=resnet18", "rerun=all"))
-    typed = shlex.split(line.partition("another sweep: python -m orchestrator ")[2])
-    assert {"sweep=batch_scaling", f"results_dir={tmp_path}/results", "sweep.name=kept_2"} <= {*typed}
-    assert main([*typed, "mode=plan"]) == 0
-
-
-@pytest.mark.parametrize("first", ["results_dir=results/kept", "sweep=batch_scaling sweep.name=kept"])
-@pytest.mark.parametrize("more", ["", "sweep.axes.gpus=[1,2]", "sweep.axes.gpus=[1, 2]", "model=small_cnn"])
-def test_what_the_sweep_ran_with_may_be_repeated(
-    first: str, more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_results(tmp_path / "results" / "kept", "sweep=batch_scaling", *GRID)
-    repeated = ["mode=report", "report.html=false", *first.split(), *filter(None, [more])]
-    assert main(repeated) == 0
-    assert main([*repeated, "sweep.exclude=[{gpus: 2}]"]) == 2
-
-
-@pytest.mark.parametrize("mode", ["status", "list"])
-def test_settings_of_a_report_are_refused_where_nothing_uses_them(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_results(tmp_path / "results" / "kept", "sweep=batch_scaling", *GRID)
-    assert main([f"mode={mode}", "report.margin=0.3"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    _, write, command = line.partition(": write python -m orchestrator ")
-    assert bool(write) == (mode == "status")
-    assert not write or main([*shlex.split(command), "report.html=false"]) == 0
 
 
 def test_a_baseline_that_no_trial_has_is_refused(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
@@ -230,6 +169,28 @@ def test_commands_of_a_report_have_its_settings() -> None:
         assert what_if(history, compose.Composition([*ran, "mode=report"])) == ("", ran)
 
 
+@pytest.mark.parametrize(
+    ("place", "name", "ran", "told"),
+    [
+        ("results", "mine", [], []),
+        ("moved", "mine", [], ["results_dir={}/moved"]),
+        ("results", "renamed", [], ["sweep.name=renamed"]),
+        ("results", "mine", ["results_dir=/gone"], []),
+        ("moved", "renamed", ["sweep.name=mine"], ["results_dir={}/moved", "sweep.name=renamed"]),
+    ],
+)
+def test_commands_of_a_report_name_the_folder_that_the_results_are_in(
+    place: str, name: str, ran: list[str], told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_results(tmp_path / place / name, "sweep=batch_scaling", *ran, sweep="mine")
+    completed = with_recorded(["mode=report", f"results_dir={place}/{name}"])
+    with compose.initialised():
+        assert completed.results
+        _, arguments = what_if(completed.results.history, compose.Composition(completed.arguments))
+    assert arguments == ["sweep=batch_scaling", *(word.format(tmp_path) for word in told)]
+
+
 @pytest.mark.parametrize("name", ["what_if", "what_if/report.margin=0.3"])
 def test_other_files_are_not_written_through_a_link(
     report: Callable[..., tuple[int, str]], tmp_path: Path, name: str
@@ -299,4 +260,4 @@ def test_hostile_arguments_do_not_prevent_a_report(report: Callable[..., tuple[i
 )
 def test_too_many_recorded_arguments_are_none(arguments: object, kept: int) -> None:
     history = cast(History, SimpleNamespace(driver={"arguments": arguments}))
-    assert len(_arguments_in(history)) == kept
+    assert len(arguments_in(history)) == kept

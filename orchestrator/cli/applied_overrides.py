@@ -1,0 +1,104 @@
+"""Overrides that a mode which reads results applies, and those that it refuses because it would ignore them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.cli.recorded_arguments import arguments_in, recorded_arguments
+from orchestrator.config.commands import command, shell_command
+from orchestrator.config.compose import Composition
+from orchestrator.config.overrides import key_of, literal, rewritten
+from orchestrator.store.results import read_results
+from orchestrator.store.results_folder import ResultsFolder, free_beside
+from sweeps.errors import ConfigError
+
+_APPLIED: Mapping[str, Sequence[str]] = {
+    "report": ("report.", "claims.", "sweep.baseline", "sweep.scaling"),
+    "compare": ("report.", "compare."),
+    "watch": ("report.",),
+    "status": (),
+    "list": (),
+}
+"""Keys that a mode applies to recorded results, by their beginnings, beside those in _NEUTRAL."""
+
+_NEUTRAL = ("mode", "format", "verbose", "results_dir", "local_results_dir", "sweep", "sweep.name")
+_OF_THE_GRID = ("sweep.axes", "sweep.exclude", "sweep.zip")
+
+
+def check_applied(composition: Composition, place: Path) -> None:
+    """Raise ConfigError if a mode that reads the results in a folder would ignore an override that changes the config.
+
+    Overrides that the sweep ran with change nothing.
+    """
+    mode, given = str(composition.config["mode"]), composition.arguments
+    if mode not in _APPLIED or not (ignored := [override for override in given if _is_ignored(override, mode)]):
+        return
+    if mode == "list":
+        raise ConfigError([f"{_as_words(ignored)} has no effect: mode=list lists all sweeps in {place}; leave it out"])
+    history = read_results(ResultsFolder(place)).history
+    recorded = arguments_in(history)
+    if not recorded:
+        return
+    asked = [override for override in ignored if override not in recorded]
+    base = [override for override in given if override not in asked]
+    base += [override for override in recorded_arguments(history) if override not in base]
+    changing = [override for override in asked if _differs(base, override)]
+    if changing:
+        raise ConfigError([_why_ignored(mode, changing, place, recorded)])
+
+
+def applicable(errors: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return error lines; in place of an override of the grid that a mode would ignore, what works in that mode."""
+    given = {key_of(override): override.partition("=")[2] for override in overrides}
+    mode, name = given.get("mode", ""), given.get("sweep.name", "").strip("'\"")
+    place = Path(given.get("results_dir", "results").strip("'\""), name).absolute()
+    if mode not in _APPLIED or not ResultsFolder(place).journal.is_file():
+        return list(errors)
+    recorded = arguments_in(read_results(ResultsFolder(place)).history)
+    lines = []
+    for line in errors:
+        wrong, write, suggested = line.partition(": write ")
+        words: list[str] = []
+        if write and suggested[:1] in ("'", '"') and suggested[:1] == suggested[-1:]:
+            with suppress(ValueError):  # a sentence with quotes, and no command
+                words = shlex.split(suggested)
+        if words and all(key_of(word).startswith(_OF_THE_GRID) for word in words):
+            line = f"{wrong}: {_why_ignored(mode, rewritten(words), place, recorded)}"
+        lines.append(line)
+    return lines
+
+
+def _is_ignored(override: str, mode: str) -> bool:
+    """Return whether a mode takes an override from the user, and does nothing with it."""
+    key = key_of(override)
+    return key not in _NEUTRAL and not key.startswith((*_APPLIED[mode], "hydra", "sweep/", "-"))
+
+
+def _as_words(overrides: Sequence[str]) -> str:
+    return shell_command(overrides).partition("orchestrator ")[2]
+
+
+def _differs(overrides: Sequence[str], other: str) -> bool:
+    """Return whether another override, in place of that of its key, changes the config."""
+    replaced = [override for override in overrides if key_of(override) != key_of(other)]
+    try:
+        return Composition(overrides).config != Composition([*replaced, other]).config
+    except ConfigError:  # what is recorded is of another version, or from configs that are not here
+        return True
+
+
+def _why_ignored(mode: str, overrides: Sequence[str], place: Path, recorded: Sequence[str]) -> str:
+    """Return in one line that a mode ignores these overrides, with what to write instead."""
+    shown = _as_words(overrides)
+    read_only = f"{shown} has no effect: mode={mode} only reads {place}"
+    if not any(_is_ignored(override, "report") for override in overrides):
+        return f"{read_only}: write python -m orchestrator mode=report results_dir={literal(str(place))} {shown}"
+    where = [f"results_dir={literal(str(place.parent))}", f"sweep.name={literal(free_beside(place).name)}"]
+    dropped = tuple(f"{key_of(override)}=" for override in (*overrides, *where, "rerun", "mode"))
+    rows = f'load_results("{place}").summary in Python has a row per cell to choose from, or ' * any(
+        override.startswith(_OF_THE_GRID) for override in map(key_of, overrides)
+    )
+    return f"{read_only}; {rows}run another sweep: {command(recorded, [*overrides, *where], dropped=dropped)}"
