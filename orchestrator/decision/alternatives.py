@@ -69,26 +69,18 @@ def cheapest(contenders: Contenders, chosen: int) -> int | None:
 
 
 def best_value(contenders: Contenders, chosen: int) -> int | None:
-    """Return the eligible cell with the least product of time and cost, within TIE, also with start-up if it is known.
+    """Return the eligible cell with the least product of time and cost, within TIE; as for steps, without start-up.
 
-    None on CPUs, without costs, where the cost alone decides, and where start-up makes another cell the best.
+    None on CPUs, without costs, and where the cost alone decides.
     """
     if contenders.on_cpu or contenders.terms.report.objective == "cost":
         return None
-    least = _least_product(contenders, contenders.deciding_time, "cost")
-    with_start_up = _least_product(contenders, "total_time", "total_cost")
-    if with_start_up.any():
-        least &= with_start_up
-    if not least.any():
-        return None
-    return chosen if least[chosen] else _likeliest(contenders, least)
-
-
-def _least_product(contenders: Contenders, time: str, cost: str) -> npt.NDArray[np.bool_]:
-    """Return which eligible cells have the least product of these totals, within TIE."""
-    product = contenders.totals[time].means() * contenders.totals[cost].means()
+    product = contenders.totals[contenders.deciding_time].means() * contenders.totals["cost"].means()
     product = np.where(np.isnan(contenders.choice.qualified), np.nan, product)
-    return product <= (1 + TIE) * np.nanmin(product) if not np.isnan(product).all() else np.zeros(len(product), bool)
+    if np.isnan(product).all():
+        return None
+    least = product <= (1 + TIE) * np.nanmin(product)
+    return chosen if least[chosen] else _likeliest(contenders, least)
 
 
 def _likeliest(contenders: Contenders, rows: npt.NDArray[np.bool_]) -> int:

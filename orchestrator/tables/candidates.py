@@ -6,7 +6,7 @@ The terminal, recommendation.md and the report show this one value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -37,7 +37,7 @@ MOST_CANDIDATES = 8
 """The most columns."""
 
 MATERIAL = 0.1
-"""Total costs are shown if they exceed those of training by this part."""
+"""Start-up matters if it adds more than this part to the time of a training."""
 
 IS_BEST = "is best"
 """The name of the probability to be the best, or within TIE of the best, of the cells that keep the margin.
@@ -308,19 +308,25 @@ def _amount(figure: str, recommendation: Recommendation, cells: Sequence[Cell]) 
 
 
 def _with_start_up(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Line]:
-    """Yield the speed-ups and costs that include start-up, if it changes one of them by more than MATERIAL."""
-    # If total times decide, speed-ups and costs have the start-up already.
-    if recommendation.deciding_time != "time":
+    """Yield the speed-ups and costs that include start-up, if that matters."""
+    if not start_up_matters(recommendation, cells):
         return
     timed = [cell for cell in cells if cell.timing_valid is not False]
-    if not any(cell.value("total_time") > (1 + MATERIAL) * cell.value("time") for cell in timed):
-        return
     speeds = [_ratio(_speed(recommendation, cell, "total_time")) for cell in cells]
     unit, has_costs = _unit("cost", recommendation), not recommendation.on_cpu
     costs = [unit.number(cell.value("total_cost")) if has_costs and cell in timed else "" for cell in cells]
     texts = [", ".join(filter(None, pair)) for pair in zip(speeds, costs, strict=True)]
     note = ", ".join(name for name, known in (("speed-up", speeds), ("cost", costs)) if any(known))
     yield Line(name="with_start_up", title="with start-up", note=note, texts=texts, rank=2)
+
+
+def start_up_matters(recommendation: Recommendation, cells: Iterable[Cell]) -> bool:
+    """Return whether start-up adds more than MATERIAL to the time of one of these cells, and is left out of it."""
+    timed = [cell for cell in cells if cell.timing_valid is not False]
+    # If total times decide, speed-ups and costs have the start-up already.
+    return recommendation.deciding_time == "time" and any(
+        cell.value("total_time") > (1 + MATERIAL) * cell.value("time") for cell in timed
+    )
 
 
 def _speed(recommendation: Recommendation, cell: Cell, time: str) -> float:

@@ -21,7 +21,7 @@ from orchestrator.decision.recommendation import (
     StepSpeed,
 )
 from orchestrator.decision.thresholds import SAFE, SHOWN
-from orchestrator.tables.candidates import quotient, used_now, without_rate
+from orchestrator.tables.candidates import quotient, start_up_matters, used_now, without_rate
 from orchestrator.tables.recommendation_sentences import filled, probability
 from orchestrator.text import numbers
 from orchestrator.text.cell_labels import gpu_word, gpus_in_words
@@ -64,7 +64,12 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
     # Without a gain, the best cell shows what there is instead.
     for step_cell in step.cells[:1] if _has_no_gain(step) else step.cells:
         cell = recommendation.cell(step_cell.cell_id)
+        name = without_rate(cell) if cell else step_cell.name
+        # The headline has the chosen cell, and further steps begin at a cell that was named.
+        of = "" if cell == recommendation.chosen and len(step.cells) == 1 else name
+        of = of if step.name_of_fewer in told else f"{without_rate(fewer)} → {name}"
         gain, cost = quotient(fewer, cell, "total_time"), quotient(cell, fewer, "total_cost")
+        has_start_up = not recommendation.on_cpu and start_up_matters(recommendation, filter(None, (fewer, cell)))
         yield {
             **values,
             "cell": step_cell,
@@ -73,13 +78,10 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
             "is_second": step_cell is not step.cells[0],
             "is_open": step_cell.p_within_margin < SAFE,
             "speed": quotient(fewer, cell, recommendation.deciding_time),
-            "name": without_rate(cell) if cell else step_cell.name,
-            # Named once: further steps begin at a cell that was named.
-            "fewer": "" if step.name_of_fewer in told else without_rate(fewer),
-            # Start-up takes as long with more GPUs, and may turn a gain into a loss.
-            "gain_with_start_up": gain,
-            "cost_with_start_up": cost,
-            "is_costly_with_start_up": cost > gain and step_cell.worth == WORTH and not recommendation.on_cpu,
+            "of": of,
+            "has_start_up": has_start_up,
+            # Start-up takes as long with more GPUs, so that the bill may grow by more than the speed.
+            "with_start_up": (gain, cost) if has_start_up and cost > gain and step_cell.worth == WORTH else None,
             **_beside(step, cell, recommendation),
         }
         told |= {step.name_of_fewer, step_cell.name}
