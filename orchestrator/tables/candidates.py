@@ -315,8 +315,13 @@ def _with_start_up(recommendation: Recommendation, cells: Sequence[Cell]) -> Ite
     speeds = [_ratio(_speed(recommendation, cell, "total_time")) for cell in cells]
     unit, has_costs = _unit("cost", recommendation), not recommendation.on_cpu
     costs = [unit.number(cell.value("total_cost")) if has_costs and cell in timed else "" for cell in cells]
-    texts = [", ".join(filter(None, pair)) for pair in zip(speeds, costs, strict=True)]
-    note = ", ".join(name for name, known in (("speed-up", speeds), ("cost", costs)) if any(known))
+    # The baseline's speed-up is no figure of interest, and the room is another column's.
+    speeds = [
+        "" if cost and cell == recommendation.baseline else speed
+        for speed, cost, cell in zip(speeds, costs, cells, strict=True)
+    ]
+    texts = [" for ".join(filter(None, pair)) for pair in zip(speeds, costs, strict=True)]
+    note = " for ".join(name for name, known in (("speed-up", speeds), ("cost", costs)) if any(known))
     yield Line(name="with_start_up", title="with start-up", note=note, texts=texts, rank=2)
 
 
@@ -378,8 +383,12 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[L
     if all({*map(_ratio, factor)} - {"", _ratio(1.0)} for factor in zip(*factors, strict=True)):
         # If no other axis varies, what more GPUs do not explain of a speed-up is the batch's.
         rest = "the rest" if set(cells[0].axes) - set(STANDARD_AXES) else "batch"
-        texts = ["" if math.isnan(gpus) else f"{numbers.times(gpus)} × {numbers.times(of)}" for gpus, of in factors]
-        title = f"= {gpu_word(on_cpu=recommendation.on_cpu)} × {rest}"
+        of_others = [
+            ("", "") if cell == recommendation.baseline else map(_ratio, factor)
+            for cell, factor in zip(cells, factors, strict=True)
+        ]
+        texts = [", ".join(filter(None, factor)) for factor in of_others]
+        title = f"by {gpu_word(on_cpu=recommendation.on_cpu)}, {rest}"
         # If the choice has one factor alone, the headline says so.
         of_choice = [factor for cell, factor in zip(cells, factors, strict=True) if cell == recommendation.chosen]
         has_both = bool(of_choice) and _ratio(1.0) not in map(_ratio, of_choice[0])

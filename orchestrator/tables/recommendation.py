@@ -34,6 +34,7 @@ from orchestrator.tables.candidates import (
     calls,
     equal_rivals,
     quotient,
+    signed,
     used_now,
     without_rate,
 )
@@ -155,6 +156,7 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         "call": calls(recommendation).get(recommendation.cell_id),
         "safe": safe,
         "tied": len(equal_rivals(recommendation)) + 1 if recommendation.verdict == TIED else 0,
+        "sure": _sure(recommendation),
         "holds": recommendation.p_within_margin >= SAFE or recommendation.verdict == CLEAR,
         "gain_with_start_up": _gain_with_start_up(recommendation),
     }
@@ -182,6 +184,12 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         reasons=[sentence(remark) for remark in recommendation.reasons],
         sensitivity=[sentence(remark) for remark in recommendation.sensitivity],
     )
+
+
+def _sure(recommendation: Recommendation) -> str:
+    """Return the probability that a choice without doubts is the best; else a line has it with the doubts."""
+    is_sure = recommendation.verdict in (CLEAR, SPEED_ONLY) and not math.isnan(recommendation.p_best)
+    return probability(recommendation.p_best, short=True) if is_sure else ""
 
 
 def _gain_with_start_up(recommendation: Recommendation) -> float:
@@ -219,11 +227,13 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     # The table compares it if it is the cell to use now.
     if cell.cell_id in calls(recommendation):
         return
+    metric, margin = recommendation.terms.metric, recommendation.terms.report.margin
+    of_cell, of_chosen = (each.value(f"{metric.name}_difference") for each in (cell, chosen))
+    is_better = metric.sign * (of_cell - of_chosen) > 0 and signed(of_cell, margin) != signed(of_chosen, margin)
     values = {
         **after.values,
         "name": by_rate([cell]),
-        # Both may differ in their learning rates only.
-        "chosen": without_rate(chosen) if without_rate(cell) != without_rate(chosen) else by_rate([chosen]),
+        "better": signed(of_cell, margin) if is_better else "",
         "holds": "" if math.isnan(cell.p_within_margin) else accuracy_holds(cell, recommendation),
     }
     yield RUNNER_UP, filled("runner_up", values)

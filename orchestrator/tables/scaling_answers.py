@@ -141,10 +141,9 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     for chance, group in groupby(batches[len(safe) :], key=_chance_of_batch):
         # Most larger batches have no chance, which is said once.
         first, *further = group
-        # Several cells have this batch. Memory depends on that of a GPU alone: `8×512`.
-        name = first.name if first.status == Status.OK.value else first.name.partition(" ")[0]
-        name = "" if chance == "unknown" or chance.startswith("≤") else f" ({name})"
-        chances.append(f"{chance} {'from' if further else 'at'} {first.global_batch_size:,}{name}")
+        size = f"{'from' if further else 'at'} {first.global_batch_size:,}"
+        # Memory limits the batch of a GPU: `8×512`.
+        chances.append(f"{chance} {size if first.status != Status.OOM.value else f'at {first.name.split()[0]}'}")
     if safe:
         best = safe[-1]
         is_faster = recommendation.terms.report.objective == "time" and not math.isnan(best.gain.value)
@@ -157,7 +156,11 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     elif batches[0].status == Status.OK.value:
         chances[0] = f"{recommendation.terms.metric.word} {chances[0]}"
     if cell is recommendation.baseline or cell.p_within_margin >= SAFE:
-        chances.insert(0, f"safe only up to {of_used}")
+        of_gpu = (
+            f"{numbers.fact(cell.values['device_batch_size'])} per {gpu_word(on_cpu=recommendation.on_cpu, one=True)}"
+        )
+        is_memory = batches[0].status == Status.OOM.value
+        chances.insert(0, f"at most {of_gpu} ({of_used})" if is_memory else f"safe only up to {of_used}")
     else:
         chances[0] += " in total"
     yield label, ", ".join(chances)

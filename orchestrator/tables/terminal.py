@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import product, zip_longest
+from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -78,7 +79,8 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     facts = [(rank, _labelled(label, fact, width)) for rank, label, fact in _facts(end, text)]
     before = [*_wrapped(_heading(end, width), width, style="dim"), *_headline(text, width)]
     next_step = _next(end, text, width)
-    files = str(end.folder.page if end.has_page else end.folder.tables)
+    path = end.folder.page if end.has_page else end.folder.tables
+    files = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
     blocks = [*table, *facts]
     room = MOST_LINES - _height([*before, *next_step, _last(text, files, len(blocks))], width)
     kept: set[int] = set()
@@ -260,6 +262,6 @@ def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
 
 def _last(text: RecommendationText, files: str, left_out: int) -> Text:
     """Return the verdict and where everything is, with the number of figures and facts that are only there."""
-    more = f"  ({counted(left_out, 'more line there', 'more lines there')})" if left_out else ""
-    report = f"report  {one_line(files, most=2000)}{more}"
+    more = f" with {counted(left_out, 'more line', 'more lines')}" if left_out else ""
+    report = f"report{more}  {one_line(files, most=2000)}"
     return Text.assemble((f" {text.verdict}  ", _style(text)), report) if text.verdict else Text(f" {report}")

@@ -105,9 +105,11 @@ def test_golden_rare_sentences(golden: Golden) -> None:
         "holds": True,
         "safe": None,
         "tied": 0,
+        "sure": "",
         "gain": Figure(value=1.5, unit="1"),
     }
     after = {"name": "2×32 none", "measure": "time", "metric": loss, "difference": "+0.004", "others": "4×32 none"}
+    above_chosen = remark("above_chosen", name="1×32 none", by=0.3, measure="time")
     dearer = remark("needs_more_hours", name="1×32 none", ratio=2.0, on_cpu=False)
     poor = {"metric": loss, "name": "1×64 none", "difference": -0.727, "margins": 14.5, "of_chosen": 15.4}
     references = [
@@ -152,7 +154,9 @@ def test_golden_rare_sentences(golden: Golden) -> None:
             remark(
                 "runner_up",
                 **after,
-                chosen="2×32 none",
+                why=above_chosen,
+                better="",
+                p_best=math.nan,
                 holds="78% (-0.007)",
                 ratio=Figure(value=1.3, lo=1.3 - width, hi=1.3 + width, unit="1"),
             )

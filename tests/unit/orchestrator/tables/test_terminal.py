@@ -90,7 +90,7 @@ def test_the_end_fits_on_a_terminal_of_24_lines(case: str, width: int) -> None:
         (ON_GPUS, [Problem(label="Failed", what="RuntimeError: " + "why " * 50)] * 9) if case == "gpus" else ({}, [])
     )
     lines = rows(ended(records, given[0], problems=given[1]), width)
-    free = ("python -m orchestrator", "report  ")
+    free = ("python -m orchestrator", "  report")
     assert max(len(line) for line in lines if not any(words in line for words in free)) <= width
     assert sum(max(1, math.ceil(len(line) / width)) for line in lines) <= MOST_LINES
 
@@ -111,7 +111,7 @@ def test_the_end_counts_what_it_leaves_out(case: str) -> None:
     for width in (80, 10_000):
         *lines, last = rows(end, width)
         (names,) = [place for place, line in enumerate(lines) if "×batch rule" in line]
-        left_out = re.search(r"\((\d+) more lines? there\)$", last)
+        left_out = re.search(r"report with (\d+) more lines?  ", last)
         shown = [line for line in lines[names:] if re.match(r" \S", line)]  # without those that continue another
         counts.append((len(shown), len(shown) + (int(left_out[1]) if left_out else 0)))
     (narrow, of_narrow), (wide, of_wide) = counts
