@@ -179,14 +179,15 @@ def _plain(config: DictConfig) -> dict[str, Any]:
 
 
 def _own_part(whole: DictConfig, sections: Mapping[str, Any], overrides: Sequence[str]) -> DictConfig:
-    """Return a composed config without Hydra's section, and with the sections of a program."""
+    """Take Hydra's section out of a composed config, put the sections of a program in, and return it."""
     # Interpolations are unresolved here, so that they see the sections of the program.
-    own = OmegaConf.masked_copy(whole, [str(name) for name in whole if name != "hydra"])
-    for name, section in sections.items():
-        own[name] = dict(section)
-    OmegaConf.set_struct(own, True)
-    _leave_out_replaced(own, overrides)
-    return own
+    with open_dict(whole):
+        whole.pop("hydra", None)
+        for name, section in sections.items():
+            whole[name] = dict(section)
+    OmegaConf.set_struct(whole, True)
+    _leave_out_replaced(whole, overrides)
+    return whole
 
 
 def _leave_out_replaced(config: DictConfig, overrides: Iterable[str]) -> None:

@@ -69,7 +69,7 @@ def _is_shipped(file: ConfigFile) -> bool:
 
 def _errors_of_trusted(file: ConfigFile) -> Iterator[str]:
     """Yield an error if a defaults list places a shipped file, or one of Hydra's, into Hydra's own section."""
-    if not isinstance(file.content, Mapping) or "hydra" not in file.content or file.name == PRIMARY:
+    if file.name == PRIMARY or "hydra" not in file.config:
         return
     group, _, choice = file.name.rpartition("/")
     if not group.startswith("hydra") or file.package not in ("hydra", group.replace("/", ".")):
@@ -79,7 +79,9 @@ def _errors_of_trusted(file: ConfigFile) -> Iterator[str]:
 
 
 def _errors_of_file(file: ConfigFile) -> Iterator[str]:
-    content = file.content if isinstance(file.content, Mapping) else {}
+    content = file.content
+    if not isinstance(content, Mapping):
+        return
     # The config of -cn. A stranger's folder may have one with the name of the shipped primary config, too.
     is_own_primary = file.is_primary and file.name != PRIMARY and _is_own(file.path)
     if "hydra" in content:

@@ -35,8 +35,9 @@ from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.base import Container, Metadata
 
-from orchestrator.config.yaml_private import LoadingOnce, replaced
+from orchestrator.config.yaml_private import LoadingOnce, copied_metadata, replaced
 from orchestrator.store.secrets import Secrets
 
 PLAIN_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -54,9 +55,14 @@ class ConfigFile:
     """Where Hydra found it: `file://FOLDER`, `pkg://PACKAGE`, or `structured://` for Hydra's ConfigStore."""
     name: str  # its path in the source: `sweep/batch_scaling`
     package: str  # where its content goes; empty for the top level
-    content: Any  # what it adds at the top level, as plain values with unresolved interpolations
+    config: Container  # what it adds at the top level
     is_primary: bool
     is_typed: bool  # whether the command line names the file's group and this package
+
+    @property
+    def content(self) -> Any:
+        """What it adds at the top level, as plain values with unresolved interpolations."""
+        return OmegaConf.to_container(self.config, resolve=False)
 
     @property
     def path(self) -> Path | None:
@@ -121,7 +127,7 @@ class _CheckingLoader(ConfigLoaderImpl):
                 source=loaded.path,
                 name=str(default.config_path),
                 package=package,
-                content=OmegaConf.to_container(loaded.config, resolve=False),
+                config=loaded.config,
                 is_primary=default.primary,
                 is_typed=bool(key) and package == typed_package,
             )
@@ -152,6 +158,7 @@ def initialised_at(folder: Path, own: Path | None, checks: Checks) -> Iterator[N
             replaced(hydra_app, "ConfigLoaderImpl", partial(_CheckingLoader, checks=checks)),
             # Editors on Windows begin a file with a byte-order mark.
             replaced(ConfigSource, "_get_header_dict", staticmethod(lambda text: _HEADER_OF(text.lstrip("\ufeff")))),
+            replaced(Metadata, "__deepcopy__", copied_metadata),
             replaced(file_config_source, "OmegaConf", LoadingOnce),
             replaced(importlib_resources_config_source, "OmegaConf", LoadingOnce),
             replaced(hydra_defaults, "_create_interpolation_map", _choices_for),

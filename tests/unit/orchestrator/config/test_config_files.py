@@ -273,7 +273,7 @@ def test_values_that_only_resemble_this_machine_or_folder_are_refused(
     (tmp_path / "loop").symlink_to("loop")
     theirs = {"source": "file:///theirs", "name": "sweep/theirs", "package": "", "is_primary": False, "is_typed": False}
     with pytest.raises(ConfigError, match=re.escape(key)):
-        check_file(ConfigFile(content=nested(key, value), **theirs))
+        check_file(ConfigFile(config=OmegaConf.create(nested(key, value)), **theirs))
 
 
 def test_the_own_primary_config_chooses_destinations(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Hydra's private names, as `orchestrator.config.hydra_private` uses them: fails if a release of Hydra changes them."""
 
+import copy
 import inspect
 import pkgutil
 import re
@@ -22,6 +23,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigSource
 from omegaconf import OmegaConf
+from omegaconf.base import Metadata
 
 from orchestrator.config import hydra_private, yaml_private
 from orchestrator.config.compose import CHECKS, initialised
@@ -122,6 +124,7 @@ def patched():
         file_config_source.OmegaConf,
         importlib_resources_config_source.OmegaConf,
         defaults_list._create_interpolation_map,
+        vars(Metadata).get("__deepcopy__"),
     )
 
 
@@ -131,6 +134,17 @@ def test_hydra_is_as_before_afterwards():
         assert not any(own is other for own, other in zip(patched(), before, strict=True))
         raise RuntimeError("inside")
     assert patched() == before
+
+
+def test_metadata_are_copied_as_python_does():
+    config = OmegaConf.create({"a": {"b": [1]}, "c": "${a}"})
+    OmegaConf.set_struct(config, True)
+    config._metadata.resolver_cache["now"]["%Y"] = 2026
+    for node in (config, config.a, config.a.b, config._get_node("c")):
+        copied = yaml_private.copied_metadata(node._metadata, {})
+        assert copied == copy.deepcopy(node._metadata) and type(copied) is type(node._metadata)
+        copied.flags["readonly"], copied.resolver_cache["now"]["%Y"] = True, 0
+        assert copied != node._metadata
 
 
 def test_each_composition_has_its_own_copy_of_the_files(tmp_path):
