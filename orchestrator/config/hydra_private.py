@@ -61,7 +61,7 @@ class ConfigFile:
 
     @property
     def content(self) -> Any:
-        """What it adds at the top level, as plain values with unresolved interpolations."""
+        """The content at the top level, as plain values with unresolved interpolations."""
         return OmegaConf.to_container(self.config, resolve=False)
 
     @property
