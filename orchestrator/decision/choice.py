@@ -65,6 +65,8 @@ class Choice:
     behind: float = math.nan
     """How far the favourite's objective is at most above the best one's, as a fraction of it, with probability
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
+    safe_behind: float = math.nan
+    """The same of the safe cell."""
 
     @property
     def most_accurate(self) -> int | None:
@@ -225,13 +227,16 @@ def choose(measurements: Measurements, generator: np.random.Generator, draws: in
     favourite = choice.best_of(np.full(len(measured), True))
     if favourite is None:
         return replace(choice, p_best=np.full_like(p_best, np.nan))
-    # Without a cell within the margin, the difference to infinity counts as none.
-    longer = np.maximum(times[:, favourite] - least[:, 0], 0.0)
-    behind = math.expm1(float(np.quantile(longer, LOSS_QUANTILE)))
-    if np.isnan(p_best[favourite]):
-        behind = math.nan
+
+    def behind(row: int | None) -> float:
+        if row is None or np.isnan(p_best[row]):
+            return math.nan
+        # Without a cell within the margin, the difference to infinity counts as none.
+        longer = np.maximum(times[:, row] - least[:, 0], 0.0)
+        return math.expm1(float(np.quantile(longer, LOSS_QUANTILE)))
+
     safe = None if np.isnan(p_within[favourite]) else choice.best_of(p_within >= SAFE)
-    return replace(choice, favourite=favourite, safe=safe, behind=behind)
+    return replace(choice, favourite=favourite, safe=safe, behind=behind(favourite), safe_behind=behind(safe))
 
 
 def _tied(level: Array) -> npt.NDArray[np.bool_]:

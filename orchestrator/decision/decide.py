@@ -130,6 +130,7 @@ def _with_choice(
         p_best=contenders.p_best(chosen),
         p_within_margin=float(choice.p_within[chosen]),
         behind=choice.behind if contenders.is_compared else math.nan,
+        settling_gains=choice.behind if today == chosen else choice.safe_behind,
         reasons=tuple(reasons(contenders)),
         sensitivity=(*sensitivity(contenders, chosen), *unsettled(contenders, chosen)),
         more_seeds=tuple(_more_seeds(contenders, row, needed) for row in cells_with_few),

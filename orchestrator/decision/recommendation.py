@@ -244,6 +244,8 @@ class Recommendation:
     p_within_margin: float = math.nan
     behind: float = math.nan
     """How far, as a fraction, the objective is at most above the best one's within the margin, with 95% probability."""
+    settling_gains: float = math.nan
+    """The same of the cell to run today: what more seeds may gain at most."""
     caveats: tuple[Remark, ...] = ()
     """Reasons why it is provisional."""
     reasons: tuple[Remark, ...] = ()

@@ -41,7 +41,7 @@ from orchestrator.tables.candidates import (
 from orchestrator.tables.recommendation_sentences import UNBOUNDED, filled, listed, probability, sentence, template
 from orchestrator.tables.scaling_answers import answers, by_batch
 from orchestrator.telemetry.timing_gate import Fault
-from orchestrator.text.numbers import counted, suited
+from orchestrator.text.numbers import counted, percent, suited, times
 from sweeps.gpus import cost_of
 from sweeps.status import Status
 
@@ -124,25 +124,40 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
     elif not recommendation.on_cpu:
         cost = cost_of(hours, report.price_per_gpu_hour)
         parts.append(suited(report.unit_of_cost, cost).text(cost))
-    return f"{', '.join(parts)}, {_settled(recommendation, timings=len(again))}"
+    return f"{', '.join(parts)}, {_settled(recommendation, timings=len(again))}{_gained(recommendation)}"
+
+
+def _gained(recommendation: Recommendation) -> str:
+    """Return what settling may gain at most: `, at most 1.23× as fast`; empty if unknown or no more than a tie."""
+    most, objective = recommendation.settling_gains, recommendation.terms.report.objective
+    if not TIE < round(most, 2) <= UNBOUNDED:
+        return ""
+    gain = f"{times(1 + most)}× as fast" if objective == "time" else f"{percent(most / (1 + most))}% less {objective}"
+    return f", at most {gain}"
 
 
 def _settled(recommendation: Recommendation, timings: int) -> str:
-    """Return what settling the verdict is for: `to decide between 2×128 sqrt and 2×512 sqrt`."""
+    """Return what settling the verdict is for: `to decide between the 3 tied cells and 2×128 sqrt`."""
     grows = {more.cell_id for more in recommendation.more_seeds}
     called = [cell for cell_id in calls(recommendation) if (cell := recommendation.cell(cell_id))]
-    # Of a pair, the later one may replace the one to use now, which is the question.
-    rivals = [cell for cell in recommendation.rivals if cell.cell_id in grows and len(called) < 2]
-    # Cells that differ in the rate alone count as one.
-    rates = Counter({cell.cell_id: without_rate(cell) for cell in (*called, *rivals)}.values())
+    rivals = [cell for cell in recommendation.rivals if cell.cell_id in grows and cell not in called]
+    # Cells that differ in the rate alone have one name.
+    rates = Counter(map(without_rate, (*called, *rivals)))
     names = [f"{name} ({count} LRs)" if count > 1 else name for name, count in rates.items()]
     if not names:
         return f"for {counted(timings, 'timing', 'timings')} again"
     if rates.total() == 1:
         return f"to be surer of {names[0]}"
     # No more than fits beside the rest.
-    is_short = len(names) <= 3 and sum(map(len, names)) <= _LONGEST_NAMES
-    return f"to decide between {listed(names) if is_short else f'{len(names)} cells'}"
+    if len(names) <= 3 and sum(map(len, names)) <= _LONGEST_NAMES:
+        return f"to decide between {listed(names)}"
+    ties = equal_rivals(recommendation) if recommendation.verdict == TIED else []
+    tied, others = [cell for cell in rivals if cell in ties], [cell for cell in rivals if cell not in ties]
+    of = "the" if len(tied) == len(ties) else f"{len(tied) + 1} of the"
+    kept = f"{of} {len(ties) + 1} tied cells" if tied else "these two" if len(called) > 1 else "this cell"
+    is_short = len(others) == 1 and len(names[-1]) <= _LONGEST_NAMES
+    more = [by_rate(others) if is_short else f"{counted(len(others), 'other', 'others')}"] if others else []
+    return f"to decide between {listed([kept, *more])}"
 
 
 def in_sentences(recommendation: Recommendation) -> RecommendationText:

@@ -15,6 +15,7 @@ from orchestrator.decision.recommendation import CLEAR, TIED
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.tables.recommendation import cost_of_settling, in_sentences
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.tables.terminal import MOST_LINES, lines_of, show
 from sweeps.status import Status
@@ -157,6 +158,41 @@ def test_the_settle_line_has_the_command_and_its_cost(terms: dict[str, Any], dev
     lines = " ".join(" ".join(rows(ended(records, terms), 80)).split())
     # Two more seeds of each cell, which take 10 s each on one and on two GPUs.
     assert f"Next 30 s{cost}, to be surer of 2×32 none: python -m orchestrator sweep=demo mode=settle" in lines
+
+
+def test_settling_says_what_it_may_gain_over_the_cell_to_use_now() -> None:
+    # Two GPUs are the fastest and may miss the margin: until that is clear, one GPU is used, which is 1.9× as slow.
+    pair = ended(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.893}))
+    recommendation = pair.recommendation
+    assert recommendation.behind == 0 and recommendation.settling_gains == pytest.approx(0.9, abs=0.2)
+    of_pair = cost_of_settling(recommendation, pair.trials)
+    assert of_pair.endswith(f", at most {1 + recommendation.settling_gains:.2f}× as fast")
+    cheap = replace(recommendation.terms, report=replace(recommendation.terms.report, objective="cost"))
+    by_cost = replace(recommendation, settling_gains=0.25, terms=cheap)
+    assert cost_of_settling(by_cost, pair.trials).endswith(", at most 20% less cost")
+    for too_little in (0.02, math.nan):
+        assert "at most" not in cost_of_settling(replace(by_cost, settling_gains=too_little), pair.trials)
+
+
+def test_settling_names_the_tied_cells_and_the_others() -> None:
+    rates, sway = {16: 100, 32: 199, 64: 200, 128: 201, 256: 202}, (0, 0.03, -0.03)
+    records = [
+        record_of(1, seed, batch=batch, metrics=measured(rate * (1 + sway[(seed + place) % 3]), 0.9 + seed / 1000))
+        for place, (batch, rate) in enumerate(rates.items())
+        for seed in range(3)
+    ]
+    end = ended(records)
+    found = end.recommendation
+    ids = {more.cell_id for more in found.more_seeds}
+    (tied,) = [answer for label, answer in in_sentences(found).answers if label == "Tied"]
+    assert found.verdict == TIED and tied.count("×") == 3
+    assert sum(rival.cell_id in ids for rival in found.rivals) == 3
+    assert "between the 4 tied cells, at most " in cost_of_settling(found, end.trials)
+    first, *others = found.rivals
+    missing = replace(found, rivals=(*others, replace(first, eligible=False, tied=False)))
+    assert f"between the 3 tied cells and {first.name}, at most " in cost_of_settling(missing, end.trials)
+    fewer = replace(found, more_seeds=tuple(more for more in found.more_seeds if more.cell_id != first.cell_id))
+    assert "between 3 of the 4 tied cells, at most " in cost_of_settling(fewer, end.trials)
 
 
 def test_a_clear_verdict_has_nothing_to_settle() -> None:
