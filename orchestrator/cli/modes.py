@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from orchestrator.config.checked_sweep import CheckedSweep
     from orchestrator.config.compose import Composition
+    from orchestrator.plan.plan import Plan
 
 
 def _run(checked: CheckedSweep) -> int:
@@ -40,12 +41,12 @@ def _plan(checked: CheckedSweep) -> int:
     request = checked.request
     plan = plan_now(checked)
     remarks = list(checked.remarks)
+    if plan.forecasts.is_incomplete(plan.to_run):
+        remarks.append("rehearsals were cut off, or disturbed by other programs: mode=forecast makes them again")
     if plan.changed:
-        # The full list may be as long as the config; mode=run shows it.
-        others = f", and {len(plan.changed) - 1} more" if len(plan.changed) > 1 else ""
         refusal = "" if request.settings.allow_changed else ", and mode=run would refuse to continue with them"
         remarks.append(
-            f"{request.results_dir} holds results from another configuration or other code ({plan.changed[0]}{others}):"
+            f"{request.results_dir} holds results from another configuration or other code ({_first(plan.changed)}):"
             f" left out here{refusal}"
         )
     report = request.settings.report
@@ -61,36 +62,65 @@ def _plan(checked: CheckedSweep) -> int:
     return 0
 
 
+def _first(changes: Sequence[str]) -> str:
+    """Return the first change: the full list, which mode=run shows, may be as long as the config."""
+    return changes[0] + (f", and {len(changes) - 1} more" if len(changes) > 1 else "")
+
+
 def _forecast(checked: CheckedSweep) -> int:
     from orchestrator.plan.forecast_printout import forecast_text
     from orchestrator.plan.forecasts import rehearse_missing
     from orchestrator.plan.plan import plan_now
     from orchestrator.plan.prices import offers_of
     from orchestrator.plan.printout import headline
+    from orchestrator.run.provenance import load_warning
     from orchestrator.store.results_folder import ResultsFolder
 
     offers_of(checked.request.settings)  # an error in the price list must not wait for the rehearsals
     console = _console(stderr=True)
     plan, folder = plan_now(checked), ResultsFolder(checked.request.results_dir)
     if checked.request.settings.extrapolates:
-        # Rehearsals would be of this machine, and the GPUs are others.
-        if plan.changed:
-            changes = "; ".join(plan.changed)
-            note = f"the results are from another configuration or other code ({changes}): extrapolated as they are"
-            console.print(f"note: {note}", markup=False, soft_wrap=True)
-        print(printable(forecast_text(plan, checked.request)))
-        return 0
+        return _extrapolated(checked, plan)
     with console.status("") as status:
-        file = folder.rehearsals_for(checked.request.settings.shapes_of)
         # A log has no status line: each rehearsal gets a line.
-        say = status.update if console.is_terminal else partial(console.print, markup=False, soft_wrap=True)
-        failures = rehearse_missing(plan.trials, plan.forecasts, plan.nodes, file, say)
+        tell = status.update if console.is_terminal else partial(console.print, markup=False, soft_wrap=True)
+        is_first = True
+
+        def say(line: str) -> None:
+            nonlocal is_first
+            if is_first and (warning := load_warning(plan.trials, "rehearsals will be disturbed")):
+                console.print(warning, style="yellow", markup=False, soft_wrap=True)
+            is_first = False
+            tell(line)
+
+        file = folder.rehearsals_for(checked.request.settings.shapes_of)
+        failures = rehearse_missing(plan.trials, plan.forecasts, file, say)
     for failure in failures:
         console.print(failure, markup=False, soft_wrap=True)
     plan = plan_now(checked)
     begins = f"{headline(plan, checked.config)}\n\n" if checked.request.settings.format == "table" else ""
     print(printable(begins + forecast_text(plan, checked.request)))
     return 1 if failures else 0
+
+
+def _extrapolated(checked: CheckedSweep, plan: Plan) -> int:
+    """Print the forecast of other GPU counts; nothing is rehearsed, because those GPUs are not here."""
+    from orchestrator.cli.recorded_arguments import command_again
+    from orchestrator.plan.forecast_printout import forecast_text, unanswered
+    from orchestrator.plan.plan import measuring_command
+
+    request = checked.request
+    if plan.changed:
+        note = f"note: the results are from another configuration or other code ({_first(plan.changed)})"
+        _console(stderr=True).print(f"{note}: extrapolated as they are", markup=False, soft_wrap=True)
+    text, lacking = forecast_text(plan, request), unanswered(plan)
+    if lacking and request.settings.format == "table":
+        measuring = plan.forecasts.measured.overrides_to_measure(lacking)
+        # Another configuration would be refused in this folder.
+        again = command_again(str(request.results_dir), measuring) if plan.changed else ""
+        text += f"\n\nto measure what is missing, where there are as many GPUs:\n{again or measuring_command(checked, measuring)}"
+    print(printable(text))
+    return 1 if lacking else 0
 
 
 def _report(checked: CheckedSweep) -> int:

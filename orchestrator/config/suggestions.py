@@ -5,6 +5,7 @@ A rule takes what was typed and what is known of the config, and returns what to
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,12 +22,14 @@ from orchestrator.config.synonyms import (
     Synonyms,
     Typed,
     copyable,
+    given,
     plain,
     stem,
     synonym_of,
 )
-from orchestrator.config.value_notations import is_money, seconds_in
+from orchestrator.config.value_notations import is_money, seconds_in, values_in
 from orchestrator.config.value_types import Number
+from orchestrator.store.results_folder import JOURNAL
 from sweeps.errors import UnknownChoice, close_to
 from sweeps.metric import usual_name
 from sweeps.rerun_selection import label_axes
@@ -282,6 +285,16 @@ def _by_name(typed: Typed, config: Surroundings) -> str:
     return _by_words(core, config, core.words(core.name, f"~{stem(core.name)}"))
 
 
+def _more_gpus(typed: Typed, config: Surroundings) -> str:
+    names = [replacement.text for replacement in Synonyms.read().replacements.get(typed.core.name, ())]
+    counts = values_in(typed.core.value.strip("[]"))
+    is_asked = given("mode") == "forecast" and "sweep.axes.gpus" in names and counts[:1].isdigit()
+    # Before a trial has run, there is nothing to extrapolate from.
+    folders = (given("results_dir") or "results", given("sweep.name") or given("sweep"))
+    has_run = any(os.path.isfile(os.path.join(*folders[:parts], JOURNAL)) for parts in (1, 2))
+    return f"write 'forecast.gpus=[{counts}]'" if is_asked and has_run else ""
+
+
 def _named_mode(typed: Typed, config: Surroundings) -> str:
     return _mode(typed.core.name) if "true" in typed.readings else ""
 
@@ -316,6 +329,7 @@ KEY_RULES: Sequence[Rule] = (
     _each_setting,  # resources_per_trial={cpu: 2, gpu: 1}
     _by_whole_key,  # metric.goal=min; cost.gpu_hour=2.5 is also known as cost_gpu_hour
     _in_a_section,  # wandb.project=mine
+    _more_gpus,  # mode=forecast gpus=8
     _by_name,  # model.lr=0.1, num_train_epochs=3
     _named_mode,  # dry_run=true
     _named_value,  # fsdp=true, deepspeed=ds.json

@@ -50,13 +50,17 @@ def given_in(arguments: Iterable[str]) -> Iterator[None]:
         _given.reset(before)
 
 
+def given(key: str) -> str:
+    """Return what the user has written for a key in the request; empty if nothing."""
+    return _given.get({}).get(key, "")
+
+
 def _filled(text: str) -> str:
     """Return a text of the tables with what the user has written; the last word of a place stands for no value."""
-    given = _given.get({})
 
     def value_of(place: re.Match[str]) -> str:
         *names, default = place[1].split("|")
-        return next((given[name] for name in names if name in given), default)
+        return next(filter(None, map(given, names)), default)
 
     return _PLACE.sub(value_of, text)
 

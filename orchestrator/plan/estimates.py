@@ -13,8 +13,9 @@ from typing import Any
 from orchestrator.plan.forecast_accuracy import BESIDE, EXPOSED, HIDDEN, LINK_GB_S, SLOWED, TENSOR, WARMUPS
 from sweeps.trial import TrialSpec, samples_in
 
-REHEARSED, SHIPPED, SHAPES = "rehearsal", "shipped", "shapes"
-"""Sources of forecasts: rehearsals on a machine like this one, shipped ones of another machine, and shapes alone."""
+REHEARSED, DISTURBED, SHIPPED, SHAPES = "rehearsal", "rehearsal, disturbed", "shipped", "shapes"
+"""Sources of forecasts: rehearsals on a machine like this one, those beside which other programs ran, shipped ones of
+another machine, and shapes alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,12 @@ from typing import Any
 
 from orchestrator.config.request import Request
 from orchestrator.config.settings import Settings
-from orchestrator.plan.estimates import SHAPES, Estimate, Forecast
+from orchestrator.plan.estimates import DISTURBED, SHAPES, Estimate, Forecast
 from orchestrator.plan.forecasts import machine
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prices import cheapest_offer, offers_of
 from orchestrator.plan.printout import UNKNOWN, aligned, describe, time_and_cost, totals
+from orchestrator.statistics.extrapolation import COUNTS
 from orchestrator.text.numbers import number
 from sweeps.gpus import cost_of
 from sweeps.printable import printable_line
@@ -38,6 +39,8 @@ def forecast_text(plan: Plan, request: Request) -> str:
     groups = [
         (_forecast_line(name, same), same) for name, same in zip(_names(alike.values()), alike.values(), strict=True)
     ]
+    few_counts = f"needs valid timings on {COUNTS} GPU counts"
+    nothing_known = few_counts if request.settings.extrapolates else "nothing is known before it has run"
     shown: list[dict[str, Any]] = []
     unknown: dict[str, list[str]] = {}  # names of cells by the reason why figures are missing
     for row, same in groups:
@@ -45,19 +48,21 @@ def forecast_text(plan: Plan, request: Request) -> str:
         # A cell of which nothing can be said has no row, only the reason.
         if is_shown:
             shown.append(row)
-        if why := same[0]["why"] or ("" if is_shown else "nothing is known before it has run"):
+        if why := same[0]["why"] or ("" if is_shown else nothing_known):
             unknown.setdefault(why, []).append(row["cell"])
     reasons = [f"{', '.join(names)}: {why}" for why, names in unknown.items()]
     if not shown:
         return "\n".join(reasons)
     empty = [key for key in shown[0] if all(row[key] == "" for row in shown)]
     lacks_memory = all(trial.device == "cpu" for trial in plan.trials) and "peak GB" in empty
+    is_disturbed = any(cell["source"] == DISTURBED for cell in cells)
     lines = [
         *aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
         "",
         *reasons,
         f"on {', '.join(describe(node) for node in plan.nodes)}; ± covers 90%",
         *(["memory is forecast for GPUs only"] if lacks_memory else []),
+        *(["disturbed: other programs ran beside the rehearsal; mode=forecast repeats it"] if is_disturbed else []),
         *_why_unsure(cells),
         *time_and_cost(plan, report.price_per_gpu_hour, report.currency or ""),
     ]
@@ -68,6 +73,12 @@ def forecast_text(plan: Plan, request: Request) -> str:
     if any(cell["is_efficient"] for cell in cells):
         lines.append("*: no other cell is as fast to report.target and costs less")
     return "\n".join(lines)
+
+
+def unanswered(plan: Plan) -> list[TrialSpec]:
+    """Return the trials of which no speed is forecast."""
+    forecasts = [(trial, plan.forecasts.forecast(trial)) for trial in plan.trials]
+    return [trial for trial, forecast in forecasts if forecast is None or forecast.samples_per_s is None]
 
 
 def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
@@ -89,6 +100,7 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
                 "axes": {axis: value for axis, value in trial.axes.items() if axis != "seed"},
                 "trials": seeds[trial.cell_id],
                 **asdict(forecast),
+                "why": forecast.why or plan.infeasible.get(trial.trial_id, ""),
                 "cost": _cost(forecast.duration_s, per_hour),
                 "cost_to_target": _cost(forecast.target_s, per_hour),
                 "offer": asdict(offer) if offer else None,

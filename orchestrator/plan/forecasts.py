@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.settings import Settings
-from orchestrator.plan.estimates import REHEARSED, SHAPES, Forecast, Network
+from orchestrator.plan.estimates import DISTURBED, REHEARSED, SHAPES, Forecast, Network
 from orchestrator.plan.journal_forecasts import FEWER_GPUS, FROM_JOURNAL, Measured
 from orchestrator.plan.rehearsals import Rehearsal, Rehearsals
 from orchestrator.schedule.cluster import Node, ranks_that_fit
 from orchestrator.store.files import read_regular, write_whole
 from orchestrator.telemetry.cpu import this_machine
+from orchestrator.telemetry.foreign_load import census_here, load_since
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from sweeps.errors import ConfigError
 from sweeps.gpus import SHAPES_OF
 from sweeps.identity import LOOPS
@@ -155,6 +157,33 @@ class Forecasts:
             return ""
         return f"forecast: {forecast.why} (forecast.try_anyway=true runs it)"
 
+    def is_for(self, here: Node) -> bool:
+        """Return whether this machine has GPUs like the nodes'."""
+        return here.gpus > 0 and machine([here]) == machine(self.nodes)
+
+    def to_rehearse(self, trials: Sequence[TrialSpec], here: Node) -> list[TrialSpec]:
+        """Return the trials whose figures come from rehearsals on this machine."""
+        return [trial for trial in trials if self._is_rehearsed(trial, here)]
+
+    def _is_rehearsed(self, trial: TrialSpec, here: Node) -> bool:
+        if not can_rehearse(trial) or trial.cell_id in self.measured.cells:
+            return False
+        if self.settings.shapes_of:
+            return trial.device == "cuda"
+        # On CPUs ranks slow each other down: they rehearse together, on a core or more each.
+        if trial.device == "cpu" and trial.gang.ranks > here.cpus:
+            return False
+        # The memory of a GPU is known from rehearsals only.
+        if trial.device == "cuda" and self.is_for(here):
+            return True
+        forecast = self.forecast(trial)
+        return forecast is None or forecast.step_s is None or forecast.source not in (FROM_JOURNAL, FEWER_GPUS)
+
+    def is_incomplete(self, trials: Sequence[TrialSpec]) -> bool:
+        """Return whether rehearsals of these trials have begun here, and some are missing or were disturbed."""
+        has_begun = any(rehearsal.source in (REHEARSED, DISTURBED) for rehearsal in self.rehearsals)
+        return has_begun and self.rehearsals.undisturbed.next(self.to_rehearse(trials, this_machine())) is not None
+
     def duration_s(self, trial: TrialSpec) -> float | None:
         """Return the seconds of a trial; None if unknown."""
         forecast = self.forecast(trial)
@@ -178,32 +207,18 @@ def rehearsal_of(trial: TrialSpec, shapes_of: str | None = None) -> TrialSpec:
 
 
 def rehearse_missing(
-    trials: Sequence[TrialSpec], forecasts: Forecasts, nodes: Sequence[Node], file: Path, say: Callable[[str], None]
+    trials: Sequence[TrialSpec], forecasts: Forecasts, file: Path, say: Callable[[str], None]
 ) -> list[str]:
     """Rehearse what the forecasts of these trials lack on this machine, and keep all rehearsals in the file.
 
     `say` is called with a line before each rehearsal. Return a line for each that failed. Raises ConfigError if this
     machine has no GPU like the nodes', or if a process ends; its output is then beside the file.
     """
-    here, rehearsals, shapes_of = this_machine(), stored(file, nodes), forecasts.settings.shapes_of
-    has_their_gpu = here.gpus > 0 and machine([here]) == machine(nodes)
-
-    def is_rehearsed(trial: TrialSpec) -> bool:
-        if not can_rehearse(trial) or trial.cell_id in forecasts.measured.cells:
-            return False
-        if shapes_of:
-            return trial.device == "cuda"
-        # On CPUs ranks slow each other down: they rehearse together, on a core or more each.
-        if trial.device == "cpu" and trial.gang.ranks > here.cpus:
-            return False
-        # The memory of a GPU is known from rehearsals only.
-        if trial.device == "cuda" and has_their_gpu:
-            return True
-        forecast = forecasts.forecast(trial)
-        return forecast is None or forecast.step_s is None or forecast.source not in (FROM_JOURNAL, FEWER_GPUS)
-
-    lacking = [trial for trial in trials if is_rehearsed(trial)]
-    if any(trial.device == "cuda" for trial in lacking) and not (has_their_gpu or shapes_of):
+    here, nodes, shapes_of = this_machine(), forecasts.nodes, forecasts.settings.shapes_of
+    # Rehearsals that other programs disturbed are made again.
+    rehearsals = stored(file, nodes).undisturbed
+    lacking = forecasts.to_rehearse(trials, here)
+    if any(trial.device == "cuda" for trial in lacking) and not (shapes_of or forecasts.is_for(here)):
         there = f"this machine has {machine([here])}, and the trials run on {machine(nodes)} (or set forecast.device)"
         raise ConfigError([f"mode=forecast rehearses trials on a GPU like theirs: {there}"])
     # The processes serve all rehearsals: starting them and loading torch takes longer than most.
@@ -220,8 +235,10 @@ def rehearse_missing(
                 if processes:
                     processes.close()
                 processes = RehearsalProcesses(ranks, file.with_suffix(".log"))
+            before = census_here()
             answer = processes.rehearse(trial, ranks, shapes_of)
-            rehearsals.add(Rehearsal.of(trial, answer, SHAPES if shapes_of else REHEARSED))
+            source = SHAPES if shapes_of else DISTURBED if is_disturbed(answer, load_since(before)[0]) else REHEARSED
+            rehearsals.add(Rehearsal.of(trial, answer, source))
             # After each one: rehearsals of a large sweep take minutes, and may be interrupted.
             store(file, rehearsals, nodes)
             if answer["status"] not in (Status.OK, Status.OOM):
@@ -233,6 +250,14 @@ def rehearse_missing(
         if processes:
             processes.close()
     return failures
+
+
+def is_disturbed(answer: Mapping[str, Any], foreign_cpu: float) -> bool:
+    """Return whether other programs, which used this share of the cores' time, may have slowed a rehearsal down."""
+    step_s, device_s = (answer["figures"].get(name, 0.0) for name in ("step_s", "device_step_s"))
+    # A busy host cannot make the work of a GPU longer, only the launches beside it. On CPUs the host does all the work.
+    of_host = 1 - device_s / step_s if step_s and "device_gb" in answer["figures"] else 1.0
+    return foreign_cpu * of_host > FOREIGN_CPU
 
 
 class RehearsalProcesses:

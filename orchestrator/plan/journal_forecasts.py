@@ -16,6 +16,7 @@ from orchestrator.store.grouping_keys import but_for_batch, but_for_gpus
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.trial_metrics import metric_value, samples_to_target
 from orchestrator.telemetry.timing_gate import judgements_of
+from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -139,6 +140,18 @@ class Measured:
             [max(0.0, wall_s - trained_s) for wall_s, trained_s in times_s if trained_s] or [0.0]
         )
         return replace(of_step(trial, step, training, beside_s), source=FEWER_GPUS, why=why)
+
+    def overrides_to_measure(self, trials: Sequence[TrialSpec]) -> list[str]:
+        """Return the overrides of a sweep that measures the GPU counts from which these trials can be extrapolated."""
+        from orchestrator.statistics.extrapolation import counts_to_measure
+
+        lines = {but_for_gpus(trial) for trial in trials}
+        records = [record for line in sorted(lines) for record in self.lines.get(line, ())]
+        timed = {record.gpus for record in records if record.trial_id in self.timed}
+        counts = counts_to_measure(timed, {trial.gpus for trial in trials})
+        again = [record.trial_id[:SHOWN_DIGITS] for record in records if record.gpus in {*counts} - timed]
+        rerun = [f"rerun=[{','.join(again)}]"] if again else []
+        return [f"sweep.axes.gpus=[{','.join(f'{count:g}' for count in counts)}]", *rerun]
 
     def samples_to_target(self, trial: TrialSpec) -> Estimate | None:
         """Return the samples to the target at the trial's batch: as measured, or from three other batches."""

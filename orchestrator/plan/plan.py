@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.backends.backend_choice import A_NODE, check_reachable, first_nodes, known_nodes, make_backend
 from orchestrator.config.checked_sweep import CheckedSweep
+from orchestrator.config.commands import command
 from orchestrator.config.request import Request
 from orchestrator.plan.forecasts import NO_FORECASTS, Forecasts, shipped, stored
 from orchestrator.plan.journal_forecasts import Measured
@@ -159,7 +160,8 @@ class Plan:
         """
         request = checked.request
         folder, rerun = ResultsFolder(request.results_dir), request.rerun
-        rehearsals = stored(folder.rehearsals_for(request.settings.shapes_of), nodes) or shipped(nodes)
+        own = stored(folder.rehearsals_for(request.settings.shapes_of), nodes)
+        rehearsals = shipped(nodes).replaced_by(own)
         measured = Measured(records=list(records.values()))
         forecasts = Forecasts(rehearsals=rehearsals, measured=measured, nodes=nodes, settings=request.settings)
         plan = Plan.of(checked.trials(nodes), records, nodes, rerun, forecasts=forecasts)
@@ -241,7 +243,7 @@ def plan_now(checked: CheckedSweep) -> Plan:
     fingerprint = sweep.fingerprint()
     if request.settings.extrapolates:
         ends = history.ends
-        nodes = _nodes_of(ends, request)
+        nodes = _nodes_of(ends, sweep)
     else:
         ends = history.ends_under(fingerprint)
         nodes = _nodes(request)
@@ -250,11 +252,20 @@ def plan_now(checked: CheckedSweep) -> Plan:
     return replace(planned, changed=changed, spent_gpu_s=history.spent_gpu_s)
 
 
-def _nodes_of(ends: Mapping[str, TrialRecord], request: Request) -> Sequence[Node]:
+def measuring_command(checked: CheckedSweep, overrides: Sequence[str]) -> str:
+    """Return the command of a forecast of more GPUs that runs the sweep with these overrides instead."""
+    dropped = ("mode=", "rerun=", "format=", "forecast.gpus=", "sweep.axes.gpus=")
+    return command(checked.composition.arguments, overrides, dropped)
+
+
+def _nodes_of(ends: Mapping[str, TrialRecord], checked: CheckedSweep) -> Sequence[Node]:
     """Return a node like those that ran the trials. Raises ConfigError if none ran."""
+    request = checked.request
     records = [record for record in ends.values() if record.status is Status.OK]
     if not records:
-        raise ConfigError([f"forecast.gpus extrapolates from trials that ran: {request.results_dir} has none"])
+        without = f"forecast.gpus extrapolates from trials that ran: {request.results_dir} has none"
+        measuring = Measured().overrides_to_measure(checked.trials((A_NODE,)))
+        raise ConfigError([f"{without}: write {measuring_command(checked, measuring)}"])
     largest = max(records, key=lambda record: record.gpus)
     if largest.device == "cpu":
         return (replace(A_NODE, gpus=0),)

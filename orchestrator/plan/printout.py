@@ -92,7 +92,8 @@ def cut_by(plan: Plan, budget: SweepBudget) -> str:
 def rows(plan: Plan) -> list[dict[str, Any]]:
     """Return one row per trial, as JSON values: those to run in starting order, the infeasible, the finished."""
     others = [trial for trial, _ in plan.without_room] + [t for t in plan.trials if t.trial_id in plan.finished]
-    known = plan.timetable.makespan_s is not None
+    # A time beside an unknown duration before it would be a guess.
+    known = plan.timetable.unknown == 0
     return [
         _row(plan, stay.trial)
         | {

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from orchestrator.plan.estimates import (
+    DISTURBED,
     REHEARSED,
     SHAPES,
     SHIPPED,
@@ -138,6 +139,16 @@ class Rehearsals:
         """Add a rehearsal; it replaces an earlier one of the same micro-batch."""
         self._by_kind.setdefault(rehearsal.kind, {})[rehearsal.micro_batch] = rehearsal
 
+    def replaced_by(self, others: Rehearsals) -> Rehearsals:
+        """Return these rehearsals, with the others in place of those of the same kinds."""
+        kept = (rehearsal for rehearsal in self if rehearsal.kind not in others._by_kind)
+        return Rehearsals([*kept, *others])
+
+    @property
+    def undisturbed(self) -> Rehearsals:
+        """The rehearsals that need not be repeated."""
+        return Rehearsals(rehearsal for rehearsal in self if rehearsal.source != DISTURBED)
+
     def __len__(self) -> int:
         return sum(map(len, self._by_kind.values()))
 
@@ -163,7 +174,8 @@ class Rehearsals:
         ok = {other: same[other].figures for other in sorted(same) if same[other].status is Status.OK}
         if not ok:
             return Forecast(fits="no", why=same[too_large[0]].note) if too_large else None
-        curve, source = MicroBatchCurve(ok), next(iter(same.values())).source
+        sources = [rehearsal.source for rehearsal in same.values()]
+        curve, source = MicroBatchCurve(ok), DISTURBED if DISTURBED in sources else sources[0]
         forecast = _times(trial, curve, size, source, between_nodes or Network())
         memory = _memory(trial, curve, size, source)
         if memory is None:

@@ -117,12 +117,10 @@ def way_on(request: Request) -> str:
     return f"set sweep.name={free_beside(request.results_dir).name}, or continue here with allow_changed=true"
 
 
-def load_warning(to_run: Sequence[TrialSpec]) -> str:
+def load_warning(to_run: Sequence[TrialSpec], consequence: str = "timings will be discarded") -> str:
     """Return a warning if other programs on this machine would disturb the timings of these trials; else empty."""
-    if all(trial.timing == "shared" for trial in to_run) or not Path("/proc/stat").exists():
-        return ""
-    share, busiest = load_now()
+    share, busiest = (0.0, "") if all(trial.timing == "shared" for trial in to_run) else load_now()
     if share <= FOREIGN_CPU:
         return ""
     most = f", most of it {busiest}" if busiest else ""
-    return f"other programs use {share:.0%} CPU{most}: timings will be discarded; close them"
+    return f"other programs use {share:.0%} CPU{most}: {consequence}; close them"

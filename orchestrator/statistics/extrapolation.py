@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -66,10 +66,22 @@ def extrapolated(rates: Mapping[float, Sequence[float]], gpus: float) -> Interva
     return Interval(point=np.asarray(gpus / cost_s), lo=np.asarray(gpus / most_s), hi=np.asarray(gpus / least_s))
 
 
+def counts_to_measure(measured: Collection[float], asked: Collection[float]) -> list[float]:
+    """Return the GPU counts from which those `asked` can be extrapolated: the measured ones, and the fewest more."""
+    counts = {*measured} or {1.0}
+    counts |= {count for count in asked if count < min(counts)}
+    further = min(counts)
+    while len(counts) < COUNTS or max(asked) > FARTHEST * max(counts) or counts == {*measured}:
+        further *= 2
+        counts.add(further)
+    return sorted(counts)
+
+
 def _nearest_counts(counts: Sequence[float], gpus: float) -> Sequence[float]:
     """Return three neighbouring counts, the last of which is the first at or above `gpus`, as far as there are any."""
     if len(counts) < COUNTS:
-        raise NoExtrapolationError(f"needs {COUNTS} GPU counts, and {len(counts)} were measured")
+        timed = ", ".join(f"{count:g}" for count in counts)
+        raise NoExtrapolationError(f"needs valid timings on {COUNTS} GPU counts, and has them on {timed}")
     if not counts[0] <= gpus <= FARTHEST * counts[-1]:
         raise NoExtrapolationError(f"{gpus:g} GPUs are not from {counts[0]:g} to {FARTHEST} × {counts[-1]:g}")
     end = min(max(COUNTS, bisect_left(counts, gpus) + 1), len(counts))

@@ -109,16 +109,28 @@ def foreign_load(before: Census, after: Census, owners: Owners, count: int) -> d
     return load
 
 
-def load_now(seconds: float = 0.5) -> tuple[float, str]:
-    """Return the fraction of the cores' time that other programs use now, and the busiest of them.
+def census_here() -> Census | None:
+    """Take a census of this machine now; None if its kernel has no such counters."""
+    return census(time.monotonic()) if Path("/proc/stat").exists() else None
 
-    The caller and its children are not foreign. Takes `seconds`.
+
+def load_since(before: Census | None) -> tuple[float, str]:
+    """Return the fraction of the cores' time that other programs used since a census, and the busiest of them.
+
+    The caller and its children are not foreign. Without a census, nothing is.
     """
-    # Counters say nothing about now: only their growth does.
-    before = census(time.monotonic())
-    time.sleep(seconds)
+    if before is None:
+        return 0.0, ""
     load = foreign_load(before, census(time.monotonic()), Owners(roots=[os.getpid()]), len(cores()))
     return float(load["foreign_cpu"]), str(load.get("foreign_cpu_by", ""))
+
+
+def load_now(seconds: float = 0.5) -> tuple[float, str]:
+    """Return the fraction of the cores' time that other programs use now, and the busiest of them, after `seconds`."""
+    # Counters say nothing about now: only their growth does.
+    before = census_here()
+    time.sleep(seconds)
+    return load_since(before)
 
 
 def _spent(before: Census, after: Census, pid: int) -> float:

@@ -116,15 +116,17 @@ def test_only_the_own_loop_is_rehearsed(change: dict[str, object], can: bool) ->
 def test_trials_on_gpus_are_not_rehearsed_without_one(tmp_path: Path) -> None:
     own = [replace(trial, trainable="trainables.supervised.training:train") for trial in TRIALS]
     with pytest.raises(ConfigError):
-        rehearse_missing(own, Forecasts(), GPUS, tmp_path / "forecast.json", print)
-    rehearse_missing(TRIALS, Forecasts(), GPUS, tmp_path / "forecast.json", print)  # others tell figures as they run
+        rehearse_missing(own, Forecasts(nodes=GPUS), tmp_path / "forecast.json", print)
+    rehearse_missing(
+        TRIALS, Forecasts(nodes=GPUS), tmp_path / "forecast.json", print
+    )  # others tell figures as they run
     assert list(tmp_path.iterdir()) == []
 
 
 def test_processes_without_cores_are_not_rehearsed(tmp_path: Path) -> None:
     gang = replace(by_hand.GPU, ranks=10_000, gpus_per_rank=0)
     many = replace(TRIALS[0], trainable="trainables.supervised.training:train", device="cpu", gang=gang)
-    assert rehearse_missing([many], Forecasts(), [], tmp_path / "forecast.json", print) == []
+    assert rehearse_missing([many], Forecasts(), tmp_path / "forecast.json", print) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -214,7 +216,7 @@ def test_ranks_rehearse_together_if_each_has_a_gpu(tmp_path: Path, monkeypatch, 
     else:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     two = replace(labelled(ends), trainable="trainables.supervised.training:train", device="cuda")
-    rehearse_missing([two], Forecasts(), [node], tmp_path / "file", lambda line: None)
+    rehearse_missing([two], Forecasts(nodes=[node]), tmp_path / "file", lambda line: None)
     [rehearsal] = stored(tmp_path / "file", [node])
     assert rehearsal.figures["rendezvous"].startswith("tcp://") == (gpus == 2)
     assert (rehearsal.figures["rank"], rehearsal.figures["gpus"]) == (rank, gpu)
@@ -227,7 +229,7 @@ def test_a_failure_is_told_and_the_other_kinds_are_rehearsed(tmp_path: Path, mon
     own = {"trainable": "trainables.supervised.training:train", "device": "cpu"}
     trials = [replace(labelled(end), gang=replace(by_hand.GPU, cpus_per_rank=n), **own) for n, end in enumerate(ENDS)]
     seen: list[str] = []
-    failures = rehearse_missing(trials, Forecasts(), here, tmp_path / "file", seen.append)
+    failures = rehearse_missing(trials, Forecasts(nodes=here), tmp_path / "file", seen.append)
     assert len(seen) == 3 and [line.partition("/")[0] for line in failures] == ["failed"]
     assert [rehearsal.status for rehearsal in stored(tmp_path / "file", here)] == [Status.OK, Status.OOM]
 
@@ -261,7 +263,7 @@ def test_trials_for_another_gpu_are_rehearsed_from_shapes(tmp_path: Path, monkey
     monkeypatch.setattr(forecasts, "RehearsalProcesses", Answering)
     own = [replace(trial, trainable="trainables.supervised.training:train") for trial in TRIALS]
     shaped = shaped_for(GPUS[0].gpu_type)
-    assert rehearse_missing(own, Forecasts(settings=shaped.settings), GPUS, tmp_path / "shapes.json", print) == []
+    assert rehearse_missing(own, Forecasts(settings=shaped.settings, nodes=GPUS), tmp_path / "shapes.json", print) == []
     assert {rehearsal.source for rehearsal in stored(tmp_path / "shapes.json", GPUS)} == {SHAPES}
 
 

@@ -239,10 +239,10 @@ def test_cells_that_follow_from_the_journal_need_no_gpu(tmp_path: Path) -> None:
     loop = "trainables.supervised.training:train"
     *near, far = [replace(trial, trainable=loop) for trial in (spec(1), spec(8), spec(64))]
     forecasts = Forecasts(measured=Measured(records=JOURNAL), nodes=NODES)
-    assert rehearse_missing(near, forecasts, NODES, tmp_path / "forecast.json", print) == []
+    assert rehearse_missing(near, forecasts, tmp_path / "forecast.json", print) == []
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError):  # eight times the largest count is the farthest
-        rehearse_missing([far], forecasts, NODES, tmp_path / "forecast.json", print)
+        rehearse_missing([far], forecasts, tmp_path / "forecast.json", print)
 
 
 def test_an_extrapolated_cell_has_the_memory_of_its_rehearsal() -> None:
