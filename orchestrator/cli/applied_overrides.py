@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.cli.recorded_arguments import arguments_in, recorded_arguments
+from orchestrator.cli.recorded_arguments import arguments_in, command_again, recorded_arguments
 from orchestrator.config.commands import command, shell_command
 from orchestrator.config.compose import Composition
 from orchestrator.config.overrides import key_of, literal, rewritten
+from orchestrator.config.request import READING
 from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import ResultsFolder, free_beside
 from sweeps.errors import ConfigError
@@ -51,24 +53,44 @@ def check_applied(composition: Composition, place: Path) -> None:
 
 
 def applicable(errors: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return error lines; in place of an override of the grid that a mode would ignore, what works in that mode."""
+    """Return error lines; in place of an override of the grid that a mode would ignore, what works in that mode.
+
+    A folder of results that is named without its sweep gets one line with the whole command.
+    """
     given = {key_of(override): override.partition("=")[2] for override in overrides}
     mode, name = given.get("mode", ""), given.get("sweep.name", "").strip("'\"")
     place = Path(given.get("results_dir", "results").strip("'\""), name).absolute()
+    if "sweep" not in given and mode not in READING:
+        return _of_the_sweep_in(str(place), errors, overrides) or list(errors)
     if mode not in _APPLIED or not ResultsFolder(place).journal.is_file():
         return list(errors)
     recorded = arguments_in(read_results(ResultsFolder(place)).history)
     lines = []
     for line in errors:
-        wrong, write, suggested = line.partition(": write ")
-        words: list[str] = []
-        if write and suggested[:1] in ("'", '"') and suggested[:1] == suggested[-1:]:
-            with suppress(ValueError):  # a sentence with quotes, and no command
-                words = shlex.split(suggested)
+        wrong, words = _suggested(line)
         if words and all(key_of(word).startswith(_OF_THE_GRID) for word in words):
             line = f"{wrong}: {_why_ignored(mode, rewritten(words), place, recorded)}"
         lines.append(line)
     return lines
+
+
+def _suggested(line: str) -> tuple[str, list[str]]:
+    """Return what an error line says, and the overrides that it suggests instead; none if it suggests other things."""
+    wrong, _, suggested = line.partition(": write ")
+    words: list[str] = []
+    with suppress(ValueError):  # a sentence with quotes, and no command
+        words = shlex.split(re.sub(r" \([^()]*\)$", "", suggested))
+    return wrong, words if all("=" in word for word in words) else []
+
+
+def _of_the_sweep_in(place: str, errors: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return one line with the whole command of the sweep in a folder if each error suggests overrides; else none."""
+    suggestions = [_suggested(line) for line in errors]
+    fitting = [override for override in overrides if not any(repr(override) in wrong for wrong, _ in suggestions)]
+    corrected = [word for _, words in suggestions for word in words]
+    if not all(words for _, words in suggestions) or not (again := command_again(place, [*fitting, *corrected])):
+        return []
+    return [f"{'; '.join(wrong for wrong, _ in suggestions)}: write {again}"]
 
 
 def _is_ignored(override: str, mode: str) -> bool:

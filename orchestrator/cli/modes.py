@@ -59,7 +59,8 @@ def _plan(checked: CheckedSweep) -> int:
         table = as_text(plan, report.price_per_gpu_hour, remarks, report.unit_of_cost)
         text = "\n".join(filter(None, [f"{headline(plan, checked.config)}\n", table, cut]))
     print(printable(text))
-    return 0
+    # Nothing would run: no trial fits.
+    return int(bool(plan.infeasible) and not plan.finished and not plan.may_run(waits=request.waits))
 
 
 def _first(changes: Sequence[str]) -> str:
@@ -68,7 +69,8 @@ def _first(changes: Sequence[str]) -> str:
 
 
 def _forecast(checked: CheckedSweep) -> int:
-    from orchestrator.plan.forecast_printout import forecast_text
+    from orchestrator.config.commands import command
+    from orchestrator.plan.forecast_printout import forecast_text, unanswered
     from orchestrator.plan.forecasts import rehearse_missing
     from orchestrator.plan.plan import plan_now
     from orchestrator.plan.prices import offers_of
@@ -98,9 +100,15 @@ def _forecast(checked: CheckedSweep) -> int:
     for failure in failures:
         console.print(failure, markup=False, soft_wrap=True)
     plan = plan_now(checked)
-    begins = f"{headline(plan, checked.config)}\n\n" if checked.request.settings.format == "table" else ""
-    print(printable(begins + forecast_text(plan, checked.request)))
-    return 1 if failures else 0
+    text, lacking = forecast_text(plan, checked.request), unanswered(plan)
+    if checked.request.settings.format == "table":
+        text = f"{headline(plan, checked.config)}\n\n{text}"
+        if counts := sorted({trial.gpus for trial in lacking if trial.trial_id in plan.infeasible}):
+            more = [f"forecast.gpus=[{','.join(f'{count:g}' for count in counts)}]"]
+            text += "\n\nto extrapolate from fewer GPUs that ran:\n"
+            text += command(checked.composition.arguments, more, dropped=("sweep.axes.gpus=", "rerun="))
+    print(printable(text))
+    return int(bool(failures or lacking))
 
 
 def _extrapolated(checked: CheckedSweep, plan: Plan) -> int:
@@ -118,7 +126,8 @@ def _extrapolated(checked: CheckedSweep, plan: Plan) -> int:
         measuring = plan.forecasts.measured.overrides_to_measure(lacking)
         # Another configuration would be refused in this folder.
         again = command_again(str(request.results_dir), measuring) if plan.changed else ""
-        text += f"\n\nto measure what is missing, where there are as many GPUs:\n{again or measuring_command(checked, measuring)}"
+        again = again or measuring_command(checked, measuring)
+        text += f"\n\nto measure what is missing, where there are as many GPUs:\n{again}"
     print(printable(text))
     return 1 if lacking else 0
 

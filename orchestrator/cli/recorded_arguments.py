@@ -180,16 +180,19 @@ def continued(arguments: Sequence[str]) -> Iterator[str]:
 def command_again(place: str, overrides: Sequence[str] = ()) -> str:
     """Return the command that ran the sweep in this folder of results, with these overrides in place of those recorded.
 
-    Empty if that is not the folder of one sweep. The command is only told: the journal may come from a stranger.
+    Empty if that is not the folder of one sweep, or no command is recorded. The command is only told: the journal may
+    come from a stranger.
     """
     # Unlike pathlib's, these functions take a text that cannot be a folder: too long, or the home of an unknown user.
     folder = ResultsFolder(Path(os.path.expanduser(place)))
     if not os.path.isfile(folder.journal):
         return ""
+    if not (recorded := arguments_in(read_results(folder).history)):
+        return ""
     own = [override for override in overrides if key_of(override) not in PLACES]
     places = [f"results_dir={literal(str(folder.root.parent))}", f"sweep.name={literal(folder.root.name)}"]
     replaced = tuple(f"{key_of(argument)}=" for argument in [*own, *places, "rerun=", "mode="])
-    return command(arguments_in(read_results(folder).history), [*own, *places], dropped=replaced)
+    return command(recorded, [*own, *places], dropped=replaced)
 
 
 def arguments_in(history: History) -> list[str]:

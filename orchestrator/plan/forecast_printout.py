@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.config.request import Request
 from orchestrator.config.settings import Settings
 from orchestrator.plan.estimates import DISTURBED, SHAPES, Estimate, Forecast
-from orchestrator.plan.forecasts import machine
+from orchestrator.plan.forecasts import machine, name_of
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prices import cheapest_offer, offers_of
 from orchestrator.plan.printout import UNKNOWN, aligned, describe, time_and_cost, totals
@@ -22,9 +22,6 @@ from sweeps.printable import printable_line
 from sweeps.trial import TrialSpec
 
 _MUCH = 0.2  # the share of a trial beside its training above which it is explained
-
-_NOT_IN_LABELS = ("gpus", "device_batch_size", "global_batch_size", "seed", "lr_rule", "lr_multiplier")
-"""Axes that begin a cell's label, or that hardly change its figures."""
 
 
 def forecast_text(plan: Plan, request: Request) -> str:
@@ -76,9 +73,10 @@ def forecast_text(plan: Plan, request: Request) -> str:
 
 
 def unanswered(plan: Plan) -> list[TrialSpec]:
-    """Return the trials of which no speed is forecast."""
+    """Return the trials without a forecast of their speed; those that are too large have their answer if others fit."""
     forecasts = [(trial, plan.forecasts.forecast(trial)) for trial in plan.trials]
-    return [trial for trial, forecast in forecasts if forecast is None or forecast.samples_per_s is None]
+    lacking = [trial for trial, forecast in forecasts if forecast is None or forecast.samples_per_s is None]
+    return [trial for trial in lacking if trial.trial_id not in plan.too_large or len(lacking) == len(plan.trials)]
 
 
 def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
@@ -96,7 +94,7 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
         rows.append(
             {
                 "cell_id": trial.cell_id,
-                "label": _label(trial),
+                "label": name_of(trial),
                 "axes": {axis: value for axis, value in trial.axes.items() if axis != "seed"},
                 "trials": seeds[trial.cell_id],
                 **asdict(forecast),
@@ -128,14 +126,6 @@ def _why_unsure(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _cost(seconds: Estimate | None, per_hour: float | None) -> dict[str, float] | None:
     return None if seconds is None or per_hour is None else asdict(seconds.times(per_hour / 3600))
-
-
-def _label(trial: TrialSpec) -> str:
-    """Return the label of a trial's cell without its rule, which hardly changes its figures."""
-    from orchestrator.text.cell_labels import cell_label  # imports pandas, which mode=plan does not need
-
-    columns = {column: value for column, value in {**trial.columns, **trial.axes}.items() if column != "lr_rule"}
-    return printable_line(cell_label(columns, [axis for axis in trial.axes if axis not in _NOT_IN_LABELS]))
 
 
 def _names(groups: Collection[Sequence[Mapping[str, Any]]]) -> list[str]:

@@ -32,6 +32,7 @@ from sweeps.errors import ConfigError
 from sweeps.gpus import SHAPES_OF
 from sweeps.identity import LOOPS
 from sweeps.ports import free_port
+from sweeps.printable import printable_line
 from sweeps.status import Status
 from sweeps.trial import ALONE, RankRequest, TrialSpec
 
@@ -193,6 +194,18 @@ class Forecasts:
 NO_FORECASTS = Forecasts()
 
 
+_NOT_IN_NAMES = ("gpus", "device_batch_size", "global_batch_size", "seed", "lr_rule", "lr_multiplier")
+"""Axes that begin a cell's label, or that hardly change its figures."""
+
+
+def name_of(trial: TrialSpec) -> str:
+    """Return the label of a trial's cell without its rule, which hardly changes its figures."""
+    from orchestrator.text.cell_labels import cell_label  # imports pandas, which mode=plan does not need
+
+    columns = {column: value for column, value in {**trial.columns, **trial.axes}.items() if column != "lr_rule"}
+    return printable_line(cell_label(columns, [axis for axis in trial.axes if axis not in _NOT_IN_NAMES]))
+
+
 def can_rehearse(trial: TrialSpec) -> bool:
     """Return whether a trial can be rehearsed: the project's own loop, with one device for each rank."""
     return trial.trainable == LOOPS[0] and trial.gang.devices_per_rank == 1
@@ -226,7 +239,7 @@ def rehearse_missing(
     failures: list[str] = []
     try:
         while trial := rehearsals.next(lacking):
-            say(f"rehearsing {trial.label} …")
+            say(f"rehearsing {name_of(trial)} …")
             file.parent.mkdir(parents=True, exist_ok=True)
             # Ranks slow each other down, by sharing cores or by communication: together they show how much.
             is_alone = shapes_of or (trial.device == "cuda" and trial.gang.ranks > here.gpus)
@@ -242,7 +255,7 @@ def rehearse_missing(
             # After each one: rehearsals of a large sweep take minutes, and may be interrupted.
             store(file, rehearsals, nodes)
             if answer["status"] not in (Status.OK, Status.OOM):
-                failures.append(f"{trial.label} could not be rehearsed: {answer['note']}")
+                failures.append(f"{name_of(trial)} could not be rehearsed: {answer['note']}")
             if answer["status"] != Status.OK and ranks > 1:
                 processes.close()  # the other ranks still wait for the one that failed
                 processes = None

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,8 +50,34 @@ def test_forecast_of_more_gpus_extrapolates_what_other_machines_measured(start: 
     # Amdahl's law with α = .1, times the mean of the seeds.
     rate = cell["samples_per_s"]
     assert cell["axes"]["gpus"] == 8 and rate["lo"] < 1.01 * 800 / 1.7 < rate["hi"]
-    assert start("mode=forecast", "forecast.gpus=[64]", *axes)[0] == 0
-    assert start("mode=forecast", "forecast.gpus=[8]", "sweep.name=other_one")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "counts"),
+    [
+        (["forecast.gpus=[64]"], 1, "[1,2,4,8]"),
+        (["forecast.gpus=[8]", "sweep.axes.device_batch_size=[64]"], 1, "[1,2,4]"),  # a batch that no trial had
+        (["forecast.gpus=[8]", "sweep.name=other_one"], 2, "[1,2,4]"),  # without results
+    ],
+)
+def test_a_forecast_that_is_not_possible_names_the_line_that_measures(
+    start: Callable[..., tuple[int, str]], arguments: Sequence[str], status: int, counts: str
+) -> None:
+    ended, told = start("mode=forecast", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]", *arguments)
+    (line,) = (line for line in told.splitlines() if "python -m orchestrator" in line)
+    measuring = shlex.split(line.partition("python -m orchestrator ")[2])
+    assert (ended, measuring[-1]) == (status, f"sweep.axes.gpus={counts}")
+    assert start(*measuring[1:], "mode=plan")[0] == 0
+
+
+@pytest.mark.parametrize("counts", ["gpus=8", "max_gpus=8", "devices=[8]"])
+def test_more_gpus_of_a_folder_are_a_forecast_from_its_trials(
+    start: Callable[..., tuple[int, str]], tmp_path: Path, counts: str
+) -> None:
+    status, told = start("mode=forecast", counts)
+    assert (status, told.endswith("write 'forecast.gpus=[8]'\n")) == (2, True)
+    status, told = start("mode=forecast", counts, "sweep.name=without_results")
+    assert (status, "write 'sweep.axes.gpus=[" in told) == (2, True)
 
 
 def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

@@ -11,9 +11,17 @@ from orchestrator.backends.backend_choice import known_nodes
 from orchestrator.config.compose import initialised
 from orchestrator.config.request import Request
 from orchestrator.plan import forecasts
-from orchestrator.plan.estimates import SHAPES
+from orchestrator.plan.estimates import DISTURBED, REHEARSED, SHAPES, SHIPPED
 from orchestrator.plan.forecast_printout import forecast_rows, forecast_text
-from orchestrator.plan.forecasts import Forecasts, can_rehearse, rehearsal_of, rehearse_missing, store, stored
+from orchestrator.plan.forecasts import (
+    Forecasts,
+    can_rehearse,
+    is_disturbed,
+    rehearsal_of,
+    rehearse_missing,
+    store,
+    stored,
+)
 from orchestrator.plan.journal_forecasts import Measured
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.rehearsals import Rehearsals
@@ -230,8 +238,51 @@ def test_a_failure_is_told_and_the_other_kinds_are_rehearsed(tmp_path: Path, mon
     trials = [replace(labelled(end), gang=replace(by_hand.GPU, cpus_per_rank=n), **own) for n, end in enumerate(ENDS)]
     seen: list[str] = []
     failures = rehearse_missing(trials, Forecasts(nodes=here), tmp_path / "file", seen.append)
-    assert len(seen) == 3 and [line.partition("/")[0] for line in failures] == ["failed"]
+    assert (len(seen), len(failures)) == (3, 1)
     assert [rehearsal.status for rehearsal in stored(tmp_path / "file", here)] == [Status.OK, Status.OOM]
+
+
+def test_a_disturbed_rehearsal_is_marked_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
+    monkeypatch.chdir(Path(__file__).parents[4])
+    here = [Node(name="host", cpus=2, gpus=0)]
+    own = replace(labelled("ok"), trainable="trainables.supervised.training:train", device="cpu")
+    seen: list[str] = []
+    for share, source, count in ((0.4, DISTURBED, 1), (0.0, REHEARSED, 2), (0.4, REHEARSED, 2)):
+        monkeypatch.setattr(forecasts, "load_since", lambda before, share=share: (share, "chrome"))
+        rehearse_missing([own], Forecasts(nodes=here), tmp_path / "file", seen.append)
+        kept = stored(tmp_path / "file", here)
+        assert ([rehearsal.source for rehearsal in kept], len(seen)) == ([source], count)
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_incomplete"),
+    [
+        ([], False),  # none has begun
+        (KNOWN, True),  # that of 128 samples was cut off
+        ([*KNOWN, by_hand.rehearsal(128, gb=60.0)], False),
+        ([*KNOWN, replace(by_hand.rehearsal(128, gb=60.0), source=DISTURBED)], True),
+    ],
+)
+def test_a_plan_knows_which_rehearsals_were_cut_off(kept, is_incomplete, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecasts, "this_machine", lambda: GPUS[0])
+    own = [replace(trial, trainable="trainables.supervised.training:train") for trial in TRIALS]
+    assert Forecasts(nodes=GPUS, rehearsals=Rehearsals(kept)).is_incomplete(own) == is_incomplete
+
+
+def test_a_busy_host_disturbs_what_is_not_the_gpu_s_own_work() -> None:
+    on_gpu = {"step_s": 1.0, "device_step_s": 0.9, "device_gb": 80.0}
+    assert [is_disturbed({"figures": on_gpu}, share) for share in (0.4, 0.6)] == [False, True]
+    assert is_disturbed({"figures": {"step_s": 1.0, "device_step_s": 1.0}}, 0.06)
+
+
+def test_rehearsals_replace_shipped_ones_of_their_kind_only() -> None:
+    other = replace(KNOWN[0], kind="other", source=SHIPPED)
+    merged = Rehearsals([replace(KNOWN[1], source=SHIPPED), other]).replaced_by(Rehearsals(KNOWN[:1]))
+    assert {(rehearsal.kind, rehearsal.source) for rehearsal in merged} == {
+        (other.kind, SHIPPED),
+        (KNOWN[0].kind, REHEARSED),
+    }
 
 
 def test_a_process_that_ends_is_an_error(pair, tmp_path: Path) -> None:

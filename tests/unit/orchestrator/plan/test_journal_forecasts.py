@@ -260,3 +260,12 @@ def test_timings_are_judged_only_for_a_forecast_that_needs_them() -> None:
     measured = Measured(records=JOURNAL)
     assert measured.of_cell(spec(8)) is None and "timed" not in vars(measured)
     assert measured.of_cell(spec(1)) is not None and "timed" in vars(measured)
+
+
+def test_counts_without_a_valid_timing_are_timed_again() -> None:
+    disturbed = record(spec(2), foreign_gpu_processes=1)
+    measured = Measured(records=[*JOURNAL[:3], disturbed])
+    assert measured.overrides_to_measure([spec(8)]) == [
+        "sweep.axes.gpus=[1,2,4]",
+        f"rerun=[{disturbed.trial_id}]",
+    ]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.statistics.extrapolation import NoExtrapolationError, extrapolated
+from orchestrator.statistics.extrapolation import NoExtrapolationError, counts_to_measure, extrapolated
 
 NOISE = np.array([0.99, 1.0, 1.01])
 LOSSES = {
@@ -81,3 +81,19 @@ def test_one_seed_has_a_wider_interval():
 def test_few_counts_and_far_ones_are_refused(counts, gpus):
     with pytest.raises(NoExtrapolationError):
         extrapolated(rates(LOSSES["Amdahl"], counts), gpus)
+
+
+@pytest.mark.parametrize(
+    ("measured", "asked", "counts"),
+    [
+        ([], [8], [1, 2, 4]),
+        ([1, 2], [8, 16], [1, 2, 4]),
+        ([1, 4], [8], [1, 2, 4]),
+        ([2, 4], [100], [2, 4, 8, 16]),
+        ([1, 2, 4], [64], [1, 2, 4, 8]),
+        ([2, 4, 8], [1], [1, 2, 4, 8]),
+        ([1, 2, 4], [8], [1, 2, 4, 8]),  # their losses disagree
+    ],
+)
+def test_the_fewest_counts_that_allow_an_extrapolation(measured, asked, counts):
+    assert counts_to_measure(measured, asked) == counts
