@@ -62,8 +62,12 @@ class SweepEnd:
 
     @property
     def exit_status(self) -> int:
-        """0 if every planned trial has a result or was skipped, though not by a budget, and no claim fails; else 1."""
-        return int(any(problem.fails for problem in self.problems))
+        """0 if every planned trial has a result or was skipped, though not by a budget, and no claim fails; else 1.
+
+        Where no trial is ok, or none has the metric that the user names, there is no result.
+        """
+        has_none = self.recommendation.headline.code in ("none_ok", "metric_missing")
+        return int(has_none or any(problem.fails for problem in self.problems))
 
     def trained(self, most: int = 2000) -> str:
         """Return what all trials trained and for how long: `small_cnn on digits, 10 epochs`; axes are left out.

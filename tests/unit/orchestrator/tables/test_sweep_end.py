@@ -1,6 +1,10 @@
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
+from orchestrator.config.request import Terms
+from orchestrator.decision.recommendation import Recommendation, remark
 from sweeps.identity import COMMAND
 from tests.unit.orchestrator.report import demo
 
@@ -27,3 +31,9 @@ def test_trained_names_what_all_trials_share(config: dict, axes: list[str], what
     trials = pd.DataFrame(columns=[f"axes.{axis}" for axis in axes])
     assert demo.end(trials, fingerprint={"config": shipped | config}).trained() == what
     assert demo.end(trials).trained() == ""
+
+
+@pytest.mark.parametrize(("code", "status"), [("none_ok", 1), ("metric_missing", 1), ("none_measured", 0)])
+def test_a_sweep_without_results_fails(code: str, status: int) -> None:
+    nothing = Recommendation(terms=Terms(), headline=remark(code), provisional=True)
+    assert replace(demo.end(pd.DataFrame()), recommendation=nothing).exit_status == status
