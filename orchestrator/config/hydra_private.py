@@ -195,10 +195,19 @@ def values_of_sweep(override: Override, most: int) -> list[Any]:
     return values
 
 
-def names_in(group: str, primary: str, search_path: list[str], *, groups: bool = False) -> list[str]:
+Repository = IConfigRepository
+"""The configs that Hydra finds."""
+
+
+def repository(primary: str, search_path: list[str]) -> Repository:
+    """Return the configs of a command line; Hydra reads the primary config, which may name further folders."""
+    loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
+    return loader._parse_overrides_and_create_caching_repo(primary, search_path)[1]
+
+
+def names_in(group: str, configs: Repository, *, groups: bool = False) -> list[str]:
     """Return the names of the configs inside a group, or those of the `groups` there."""
-    kind = ObjectType.GROUP if groups else ObjectType.CONFIG
-    return GlobalHydra.instance().config_loader().get_group_options(group, kind, primary, search_path)
+    return configs.get_group_options(group, ObjectType.GROUP if groups else ObjectType.CONFIG)
 
 
 def overrides_of_this_job() -> list[str]:

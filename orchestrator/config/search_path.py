@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
 
-from orchestrator.config.hydra_private import names_in
+from orchestrator.config.hydra_private import Repository, names_in, repository
 
 PRIMARY = "config"
 """The name of the shipped primary config, from which everything is composed unless the user has their own."""
@@ -68,16 +68,20 @@ class Groups:
         self._options: dict[str, list[str]] = {}
 
     @cached_property
+    def _configs(self) -> Repository:
+        # Hydra reads the primary config again, so that this is done only if needed, and once.
+        return repository(primary(), self._search_path)
+
+    @cached_property
     def names(self) -> list[str]:
-        """The names of all groups. Makes Hydra read the primary config again, so call it only if needed."""
-        return [name for name in names_in("", primary(), self._search_path, groups=True) if name != "hydra"]
+        """The names of all groups."""
+        return [name for name in names_in("", self._configs, groups=True) if name != "hydra"]
 
     def options(self, group: str) -> list[str]:
         """Return the choices in a group; those in its subfolders as `folder/choice`, unless a choice has its name."""
         if group not in self._options:
-            place = primary(), self._search_path
-            own = names_in(group, *place)
-            folders = [folder for folder in names_in(group, *place, groups=True) if folder not in own]
-            below = [f"{folder}/{name}" for folder in folders for name in names_in(f"{group}/{folder}", *place)]
+            own = names_in(group, self._configs)
+            folders = [folder for folder in names_in(group, self._configs, groups=True) if folder not in own]
+            below = [f"{folder}/{name}" for folder in folders for name in names_in(f"{group}/{folder}", self._configs)]
             self._options[group] = own + below
         return self._options[group]

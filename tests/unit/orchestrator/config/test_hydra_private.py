@@ -43,8 +43,8 @@ def test_only_this_module_names_hydras_internals():
 
 
 def test_signatures_are_those_that_are_called():
-    loader = inspect.signature(ConfigLoaderImpl.get_group_options).parameters
-    assert list(loader)[1:] == ["group_name", "results_filter", "config_name", "overrides"]
+    loader = inspect.signature(ConfigLoaderImpl._parse_overrides_and_create_caching_repo).parameters
+    assert list(loader)[1:] == ["config_name", "overrides"]
     assert {"provider", "path", "anchor"} <= set(inspect.signature(ConfigSearchPath.prepend).parameters)
 
 
@@ -79,8 +79,9 @@ def test_groups_choices_and_state_of_the_program(tmp_path):
     (tmp_path / "model/mine.yaml").write_text("name: mine")
     before = GlobalHydra.instance().hydra
     with hydra_private.initialised_at(config_dir(), tmp_path, CHECKS):
-        assert {"model", "sweep"} <= set(hydra_private.names_in("", "config", [], groups=True))
-        assert {"mine", "small_cnn"} <= set(hydra_private.names_in("model", "config", []))
+        configs = hydra_private.repository("config", [])
+        assert {"model", "sweep"} <= set(hydra_private.names_in("", configs, groups=True))
+        assert {"mine", "small_cnn"} <= set(hydra_private.names_in("model", configs))
     assert GlobalHydra.instance().hydra is before
 
 
