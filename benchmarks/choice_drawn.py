@@ -3,7 +3,7 @@
     python -m benchmarks.choice_drawn docs/results/batch_scaling/choice_drawn.json
 
 A grid is `sweep=batch_scaling` on gpus=[1,2]. Its accuracies are drawn from thirty seeds (`digits.py`), its times from
-the kept full grid, where rules have equal timings. The truth is the mean over all thirty seeds and over all times of a
+the kept full grid; rules share them. The truth is the mean over all thirty seeds and over all times of a
 shape. `told` is the stated probability. `regret` is how far the chosen cell's true time is above the best cell truly
 within the margin; `short` is how far its accuracy is below the baseline's. Other ways to choose are compared.
 """
@@ -27,6 +27,9 @@ from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 
+RULES = 3
+"""Of each shape."""
+
 DRAWS = 2_000
 """Of each sweep, where a report takes 20,000: over many sweeps, what a draw leaves to chance averages out."""
 
@@ -45,7 +48,8 @@ class Truth:
     def drawn(self, seeds: int, margin: float, chance: np.random.Generator) -> Measurements:
         """Draw the results of a sweep with this number of seeds."""
         columns = chance.choice(self.accuracy.shape[1], seeds, replace=False)
-        timed = chance.integers(self.times.shape[1], size=(len(self.times), seeds))
+        # A sweep times one of the rules for all.
+        timed = np.repeat(chance.integers(self.times.shape[1], size=(len(self.times) // RULES, seeds)), RULES, axis=0)
         return Measurements(
             objective=np.take_along_axis(self.times, timed, axis=1),
             accuracy=self.accuracy[:, columns],

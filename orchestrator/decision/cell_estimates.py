@@ -111,6 +111,8 @@ class Means:
     n: Array
     error: Array
     freedom: Array
+    source: npt.NDArray[np.intp] | None = None
+    """The row whose measurements each cell's estimate is from: equal for cells with one error; None: each its own."""
 
     def intervals(self) -> Interval:
         """Return 95% intervals, one per cell."""
@@ -118,11 +120,17 @@ class Means:
         return Interval(point=self.point, lo=self.point - half, hi=self.point + half)
 
     def minus(self, row: int) -> Means:
-        """Return the difference of each cell from one of them, whose error enters all differences."""
+        """Return the difference of each cell from one of them, whose error enters all differences.
+
+        A cell with the same measurements as that one has no difference.
+        """
+        error = np.hypot(self.error, self.error[row])
+        if self.source is not None:
+            error = np.where((self.source == self.source[row]) & ~np.isnan(error), 0.0, error)
         return Means(
             point=self.point - self.point[row],
             n=np.minimum(self.n, self.n[row]),
-            error=np.hypot(self.error, self.error[row]),
+            error=error,
             freedom=np.minimum(self.freedom, self.freedom[row]),
         )
 
@@ -140,12 +148,42 @@ class Means:
         known = self.error > 0
         shape = (max(1_000, min(most, _MOST_DRAWN // max(1, len(known)))), len(known))
         freedom = np.where(known, np.minimum(self.freedom, NORMAL), NORMAL)
-        return self.point + np.where(known, self.error, 0.0) * generator.standard_t(freedom, shape)
+        chances = generator.standard_t(freedom, shape)
+        if self.source is not None:
+            chances = chances[:, self.source]
+        return self.point + np.where(known, self.error, 0.0) * chances
 
 
 def log_objectives(objective: Array) -> Means:
-    """Estimate the logarithms of the cells' objectives."""
-    return _means(logs(objective))
+    """Estimate the logarithms of the cells' objectives. Cells that share their timings have one estimate."""
+    values = logs(objective)
+    source = _sources(values)
+    own = np.unique(source)
+    means = _means(values[own])
+    of_source = np.searchsorted(own, source)
+    return Means(
+        point=means.point[of_source],
+        n=Moments.of(values).n,
+        error=means.error[of_source],
+        freedom=means.freedom[of_source],
+        source=source,
+    )
+
+
+def _sources(values: Array) -> npt.NDArray[np.intp]:
+    """Return for each row the one with the most seeds whose values are its own wherever both have one."""
+    # Rules at one batch take the same steps, so that the sweep times one of them for all.
+    source = np.arange(len(values))
+    known = ~np.isnan(values)
+    own: list[int] = []
+    for row in np.argsort(-known.sum(axis=1), kind="stable").tolist():
+        both = known[own] & known[row]
+        is_same = both.any(axis=1) & ~(both & (values[own] != values[row])).any(axis=1)
+        if is_same.any():
+            source[row] = own[int(is_same.argmax())]
+        else:
+            own.append(row)
+    return source
 
 
 def accuracies(measurements: Measurements) -> Means:

@@ -96,6 +96,18 @@ def test_tied_cells_both_count_as_best():
     assert choice.p_best[0] > 0.9 and choice.p_best[1] > 0.9
 
 
+def test_cells_that_share_their_timings_are_equally_fast():
+    shared, slower = [10, 12, 15], [13, 12.1, 11.9]
+    accuracy = [[0.9, 0.91, 0.92], [0.9, 0.92, 0.91], [0.91, 0.9, 0.92], [0.9, 0.91, 0.92]]
+    choice = chosen_of([shared, [*shared[:2], NAN], shared, slower], accuracy, margin=0.5)
+    assert choice.p_best[0] == choice.p_best[1] == choice.p_best[2] > 0.4
+    ratio = choice.log_objective.minus(0).intervals()
+    assert ratio.lo[1] == ratio.hi[1] == 0 and ratio.lo[3] < 0 < ratio.hi[3]
+    alone = chosen_of([shared, slower], accuracy[:2], margin=0.5)
+    assert abs(alone.p_best[0] - choice.p_best[0]) < 0.02
+    assert np.allclose(choice.log_objective.error[[0, 3]], alone.log_objective.error)
+
+
 def test_a_cell_that_is_unlikely_to_be_the_best_does_not_tie():
     # Of two seeds the 95% interval of the ratio of times is wide enough to include 1.
     choice = chosen_of([[16, 16.8], [20, 22]], [[0.9, 0.901], [0.889, 0.893]])
