@@ -70,7 +70,7 @@ def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def cell_label(row: Row, differing: Sequence[str] = ()) -> str:
-    """Return a cell's one short label: `2×128 linear, model=mlp` for 2 GPUs, 128 per GPU and the linear rule."""
+    """Return a cell's one short label: `2×128 linear, mlp, compile=on` for 2 GPUs, 128 per GPU and the linear rule."""
     rule = f" {row['lr_rule']}" if "lr_rule" in row else ""
     label = f"{row['gpus']:g}×{numbers.fact(row['device_batch_size'])}{rule}"
     return ", ".join([label, *([named(row, differing)] if differing else [])])
@@ -87,11 +87,17 @@ def trial_label(columns: Row) -> str:
 
 
 def named(row: Row, columns: Sequence[str]) -> str:
-    """Return a cell's values in these columns."""
+    """Return a cell's values in these columns, with the short name of each axis whose values need one."""
     values = {column: row[column] for column in columns}
     if "gpus" in values:  # next to fractions, a frame holds whole numbers of GPUs as floats
         values["gpus"] = f"{values['gpus']:g}"
-    return ", ".join(f"{axis(column)}={numbers.fact(numbers.config_value(value))}" for column, value in values.items())
+    texts = {column: numbers.fact(numbers.config_value(value)) for column, value in values.items()}
+    names = short_names(columns)
+    return ", ".join(texts[column] if column in _CLEAR else f"{names[column]}={texts[column]}" for column in columns)
+
+
+_CLEAR = ("device", "model", "data", "optimizer", "strategy", "trainable.precision")
+"""Axes whose values are words that need no name: `resnet18`, `adamw`, `fsdp`, `bf16`."""
 
 
 def axis(column: str) -> str:

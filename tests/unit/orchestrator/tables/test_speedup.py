@@ -62,7 +62,7 @@ def test_rows_follow_numbers_and_labels_name_varying_axes() -> None:
         for gpus in (10, 2)
     ]
     assert speedup_frame(collect(records, scaling="weak")[1])["cell"].tolist() == [
-        f"{gpus}×{batch} none, model.width={width}" for width in (8, 64) for batch in (32, 128) for gpus in (2, 10)
+        f"{gpus}×{batch} none, width={width}" for width in (8, 64) for batch in (32, 128) for gpus in (2, 10)
     ]
 
 

@@ -13,7 +13,13 @@ CELL = {"gpus": 2, "device": "NVIDIA H200", "lr_rule": "linear", "device_batch_s
         ({}, [], "2×256 linear"),
         ({"gpus": 1.0, "device_batch_size": 256.0}, [], "1×256 linear"),
         ({"gpus": 0.25, "lr_rule": "none"}, [], "0.25×256 none"),
-        ({}, ["device"], "2×256 linear, device=NVIDIA H200"),
+        ({}, ["device"], "2×256 linear, NVIDIA H200"),
+        (
+            {"model": "mlp", "model.width": 8, "trainable.compile": "on"},
+            ["model", "model.width", "trainable.compile"],
+            "2×256 linear, mlp, width=8, compile=on",
+        ),
+        ({"a.width": 1, "b.width": 2}, ["a.width", "b.width"], "2×256 linear, a.width=1, b.width=2"),
         (
             {"lr_multiplier": 0.5, "axes.note": None},
             ["lr_multiplier", "axes.note"],

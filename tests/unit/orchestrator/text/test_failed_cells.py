@@ -45,7 +45,7 @@ IMPLIED = cells().assign(**{"trainable.input": lambda frame: frame["gpus"].map({
         (
             cells(note="needs 1 rank"),
             [
-                f"4×{batch} linear, strategy={strategy}: infeasible; {note}"
+                f"4×{batch} linear, {strategy}: infeasible; {note}"
                 for strategy, note in (("ddp", ROOM), ("independent", "needs 1 rank"))
                 for batch in (32, 64)
             ],
@@ -53,13 +53,13 @@ IMPLIED = cells().assign(**{"trainable.input": lambda frame: frame["gpus"].map({
         (
             grouped(),
             [
-                f"all 4 cells with gpus=2, strategy=independent: infeasible; {ROOM}",
+                f"all 4 cells with gpus=2, independent: infeasible; {ROOM}",
                 f"all 8 cells with gpus=4: infeasible; {ROOM}",
             ],
         ),
         (IMPLIED, [f"all 4 cells with gpus=4: infeasible; {ROOM}"]),
         (cells().assign(status="failed", note="ImportError", n_ok=0), ["all 12 cells: failed; ImportError"]),
-        (single(), ["1×32 linear, strategy=ddp: oom; CUDA out of memory"]),
+        (single(), ["1×32 linear, ddp: oom; CUDA out of memory"]),
     ],
 )
 def test_cells_that_are_not_ok_share_a_line_if_all_of_some_values_are(frame: pd.DataFrame, lines: list[str]) -> None:
