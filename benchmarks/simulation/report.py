@@ -350,7 +350,7 @@ def markdown(statistics: dict) -> str:
             "They exchange misses of the margin for regret: none has less of both by more than chance, at every n, than"
             " the rule that is used (p ≥ 0.5, and of cells within 2% of the least time the most accurate). Of cells"
             " that tie, the likeliest to be best would often be the one whose times came out short by chance: on grids"
-            " of the digits it keeps the margin less often, and loses more accuracy (batch_scaling/choice_drawn.json).",
+            " of the digits, where rules share their timings, it is right as often (batch_scaling/choice_drawn.json).",
             statistics["rules"],
             "rule",
         ),

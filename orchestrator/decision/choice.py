@@ -83,7 +83,8 @@ class Choice:
     @cached_property
     def needed_probability(self) -> float:
         """The least probability that suffices for CLEAR."""
-        n = Moments.of(self.measurements.objective).n
+        # A seed whose timing was disturbed has run as well.
+        n = np.maximum(Moments.of(self.measurements.objective).n, Moments.of(self.measurements.accuracy).n)
         if self.measurements.left_out is not None:
             n = n[~self.measurements.left_out]
         some_have_more_seeds = len(set(n[n > 0])) > 1

@@ -235,6 +235,8 @@ def test_further_seeds_for_some_cells_raise_the_bar():
     later = chosen_of([[2, 2, NAN], [1, 1, 1]], [[0.9, 0.9, NAN], [0.9, 0.9, 0.9]])
     assert choice.is_sure(0.91) and not choice.is_sure(0.89)
     assert later.is_sure(0.96) and not later.is_sure(0.94) and not later.is_sure(NAN)
+    disturbed = chosen_of([[2, 2, NAN], [1, 1, 1]], [[0.9, 0.9, 0.9], [0.9, 0.9, 0.9]])
+    assert disturbed.needed_probability == choice.needed_probability
 
 
 def test_the_loss_against_the_most_accurate_cell_is_known():
