@@ -275,6 +275,13 @@ def check_sweeps(overrides: Sequence[str]) -> None:
     first_in: dict[str, tuple[list[str], Any]] = {}
     sweeps = _expanded(overrides)
     swept = [override for override in overrides if override not in sweeps[0]]
+    for key, values in (override.split("=", 1) for override in swept):
+        if key.startswith("sweep.axes.") and "[" not in values:
+            errors.append(
+                f"'{key}={values}': an axis takes a list in brackets: without -m, write {copyable(key, values)}"
+            )
+    if errors:
+        raise ConfigError(errors)
     as_axes = [copyable(f'sweep.axes."{key_of(override)}"', override.partition("=")[2]) for override in swept]
     are_axes = as_axes and all(may_be_axis(key_of(override)) for override in swept)
     axes = f"to compare them in one sweep, write {' '.join(as_axes)} without -m; or " if are_axes else ""

@@ -6,12 +6,15 @@ The rules for single keys are in `orchestrator.config.schema`, those that concer
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from orchestrator.cli.recorded_arguments import command_again
 from orchestrator.config.checked_sweep import CheckedSweep
+from orchestrator.config.commands import shell_command
 from orchestrator.config.compose import Composition
 from orchestrator.config.fingerprint import code_in
 from orchestrator.config.key_checks import (
@@ -21,6 +24,7 @@ from orchestrator.config.key_checks import (
     structure_errors,
     value_errors,
 )
+from orchestrator.config.overrides import key_of
 from orchestrator.config.request import JSON, READING, RUNNING, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
@@ -97,6 +101,7 @@ def checked(composition: Composition) -> CheckedSweep:
         nodes = known_nodes(request)
         trials, trial_errors = _trials_of(sweep, nodes, has_wrong_axes=bool(wrong_axes))
         errors += trial_errors
+        errors += corrected_command(composition.arguments, trial_errors)
     if errors:
         raise ConfigError(errors)
 
@@ -185,7 +190,40 @@ def _trial_errors(
     yield from distrusted
     yield from group_errors(config)
     yield from setup_errors(config, runs_checks=whole and not distrusted)
+    yield from rate_errors(arguments)
     yield from import_errors(code_in(trainable_part(config)), installed=runs_here)
+
+
+_RATES = ("trainable.lr=0.1", "trainable.reference_batch_size=32")
+
+
+def rate_errors(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a line if a command behind `--` takes a learning rate, and the user has not given it with its batch."""
+    argv = [argument for argument in arguments if argument.startswith("trainable.argv=[")]
+    given = {key_of(argument) for argument in arguments}
+    if argv and "{lr}" in argv[-1] and not given >= {*map(key_of, _RATES)}:
+        added = " ".join(_RATES)
+        yield f"the command takes {{lr}}: add the rate and the global batch at which it was tuned, as in {added}"
+
+
+_REPLACED = re.compile(r"trainable\.argv(?: names |: )(\S+?),? (?:is neither|and there is) .*: write (\S+)")
+
+
+def corrected_command(arguments: Sequence[str], errors: Sequence[str]) -> Iterator[str]:
+    """Yield the whole line to type if a command behind `--` has names or files that do not exist, or lacks its rate."""
+    replaced = [match.groups() for line in errors if (match := _REPLACED.fullmatch(line))]
+    lacks_rates = [line for line in errors if line in rate_errors(arguments)]
+    if not (replaced or lacks_rates):
+        return
+    corrected = list(arguments)
+    for wrong, right in replaced:
+        corrected = [word.replace(wrong, right) if key_of(word) == "trainable.argv" else word for word in corrected]
+        # The sweep has the name of its script.
+        own_name = f"sweep.name={PurePath(wrong).stem}"
+        corrected = [f"sweep.name={PurePath(right).stem}" if word == own_name else word for word in corrected]
+    given = {key_of(argument) for argument in arguments}
+    rates = [rate for rate in _RATES if "{lr}" in str(corrected) and key_of(rate) not in given]
+    yield f"write {shell_command([*corrected, *rates])}"
 
 
 def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:

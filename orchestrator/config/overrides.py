@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from numbers import Real
 from pathlib import Path, PurePath
+from pkgutil import resolve_name
 from typing import Any
 
 from sweeps.errors import ConfigError
@@ -125,15 +126,10 @@ def with_command(arguments: Sequence[str]) -> list[str]:
     chooses = ("sweep", "sweep.axes.", "-")
     if given.get("mode") != "init" and not any(word.startswith(chooses) for word in own):
         rates = "trainable.lr=0.1 trainable.reference_batch_size=32"
-        typed = words if any("{" in word for word in words) else _varied(words)
+        with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
+        typed = list(map(with_known_names, words)) if any("{" in word for word in words) else _varied(words)
         line = f"sweep=batch_scaling {rates} -- {' '.join(typed)}"
         errors.append(f"choose what to compare before --, and pass it by the script's own options: {line}")
-    of_rate = ("trainable.lr", "trainable.reference_batch_size")
-    if any("{lr}" in word for word in words) and not given.keys() >= set(of_rate):
-        errors.append(
-            "the command takes {lr}: add the rate and the global batch at which it was tuned, as in"
-            " trainable.lr=0.1 trainable.reference_batch_size=32"
-        )
     if errors:
         raise ConfigError(errors)
     # The words are data: Hydra would replace an interpolation in them.

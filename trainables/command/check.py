@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.axes import is_number
+from sweeps.errors import close_to
 from sweeps.trial import BUDGET_UNITS
 from trainables.availability import not_here, runs_here
 from trainables.command.metric_declarations import declared
@@ -149,7 +150,8 @@ def _unused_axes(settings: CommandSettings, config: Mapping[str, Any]) -> Iterat
 
 def _argv_errors(settings: CommandSettings, words: Sequence[str], config: Mapping[str, Any]) -> Iterator[str]:
     """Yield errors of the command's words: braces, files that are missing, and axes that it would not receive."""
-    yield from _brace_errors(settings, config)
+    braces = list(_brace_errors(settings, config))
+    yield from braces
     runs_shell = any(Path(word).name in _SHELLS for word in words)
     for match in _OTHER_BRACES.finditer(" ".join(words)):
         name, text = match[match.lastgroup or ""], match[0]
@@ -159,9 +161,12 @@ def _argv_errors(settings: CommandSettings, words: Sequence[str], config: Mappin
     folder = _source_dir(settings)
     for word in (word for word in words if word.endswith(".py") and not word.startswith("-")):
         if "{" not in word and not any(map(str.isspace, word)) and not (folder / word).is_file():
-            yield f"trainable.argv names {word}, and there is no such file in {folder}"
+            beside = [file.name for file in (folder / word).parent.glob("*.py")]
+            close = [f": write {Path(word).with_name(name)}" for name in close_to(Path(word).name, beside)]
+            yield f"trainable.argv names {word}, and there is no such file in {folder}{close[0] if close else ''}"
     for axis, names in _RECEIVED_AS.items():  # trials that differ only in such an axis would look like a finding
-        if _has_several(_axes(config).get(axis)) and not may_receive(settings, names):
+        is_misnamed = any(f"write {{{name}}}" in line for name in names for line in braces)
+        if _has_several(_axes(config).get(axis)) and not may_receive(settings, names) and not is_misnamed:
             yield (
                 f"trainable.argv has no {{{names[0]}}}, so all values of sweep.axes.{axis} would train alike: "
                 f"name it there, read SWEEP_{names[0].upper()}, or give the axis one value"
@@ -197,7 +202,7 @@ def _brace_errors(settings: CommandSettings, config: Mapping[str, Any]) -> Itera
     }
     for key, word in ((key, word) for key, words in templates.items() for word in words):
         try:
-            fill(word, values)
+            fill(word, values, [axis for axis, given in _axes(config).items() if given])
         except TemplateError as error:
             yield f"trainable.{key}: {error}"
 

@@ -9,7 +9,7 @@ import difflib
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sweeps.trial import BUDGET_UNITS
@@ -82,8 +82,11 @@ def text_of(value: Any) -> str:
     return text if isinstance(value, str) else _WITHOUT_POINT.sub(r"\1.0e", text)
 
 
-def fill(template: str, values: Mapping[str, Any]) -> str:
-    """Replace the names in braces. Raises TemplateError for a name without a value, or a single brace."""
+def fill(template: str, values: Mapping[str, Any], axes: Collection[str] = ()) -> str:
+    """Replace the names in braces. Raises TemplateError for a name without a value, or a single brace.
+
+    Of several similar names, an error tells those of the sweep's `axes`, if any is among them.
+    """
 
     def replaced(match: re.Match[str]) -> str:
         text, name = match[0], match[1]
@@ -91,7 +94,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
             return text[0]
         if name is None:
             raise TemplateError(f"{template!r} has a single {text!r}; a brace itself is written twice: {text * 2}")
-        value = _value_of(name.strip(), values)
+        value = _value_of(name.strip(), values, axes)
         if value is None:
             hint = f": set budget.{name}=N, and the budget's other lengths to null" if name in BUDGET_UNITS else ""
             hint = ": set trainable.tokens_per_sample" if name == "tokens_per_batch" else hint
@@ -101,19 +104,42 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
     return _BRACES.sub(replaced, template)
 
 
-def _value_of(name: str, values: Mapping[str, Any]) -> Any:
+def _value_of(name: str, values: Mapping[str, Any], axes: Collection[str]) -> Any:
     """Return the value of a name, or of a dotted key. Raises TemplateError, with similar names, if there is none."""
     node: Any = values
     for part in (name,) if name in values else name.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            raise TemplateError(f"{{{name}}} is neither a config key nor a name for braces: {_similar(name)}")
+            raise TemplateError(f"{{{name}}} is neither a config key nor a name for braces: {_similar(name, axes)}")
         node = node[part]
     return node
 
 
-def _similar(name: str) -> str:
+_KNOWN_AS = {"learning_rate": "lr", "bs": "device_batch_size", "batch": "device_batch_size", "nproc": "gpus"}
+"""Names that other programs have."""
+
+
+def _similar(name: str, axes: Collection[str]) -> str:
     """Return what to write instead of an unknown name."""
-    last = name.rpartition(".")[2]  # `{trial.seed}`
-    close = [known for known in NAMES if f"_{known}".endswith(f"_{last}") or last.endswith(f"_{known}")]
-    meant = {"learning_rate": ["lr"]}.get(last) or close or difflib.get_close_matches(last, NAMES, 2, 0.75)
+    meant = _meant(name, axes)
     return f"write {' or '.join(f'{{{word}}}' for word in meant)}" if meant else ", ".join(NAMES)
+
+
+def _meant(name: str, axes: Collection[str]) -> list[str]:
+    """Return the names that an unknown one may stand for; of several only those of the axes, if any is among them."""
+    last = name.rpartition(".")[2]  # `{trial.seed}`
+    if last in _KNOWN_AS:
+        return [_KNOWN_AS[last]]
+    close = [known for known in NAMES if f"_{known}".endswith(f"_{last}") or last.endswith(f"_{known}")]
+    close = close or difflib.get_close_matches(last, NAMES, 2, 0.75)
+    return [known for known in close if known in axes] or close
+
+
+def with_known_names(word: str) -> str:
+    """Return a word of a command with the placeholders that unknown ones stand for."""
+
+    def known(match: re.Match[str]) -> str:
+        name = match[0][1:-1]
+        meant = [] if name in NAMES or "." in name else _meant(name, ("device_batch_size",))
+        return f"{{{meant[0]}}}" if meant else match[0]
+
+    return _PLACEHOLDER.sub(known, word)

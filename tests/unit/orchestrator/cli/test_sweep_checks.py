@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+from pathlib import Path
 
 import pytest
 
@@ -254,3 +256,24 @@ def test_axis_that_no_trial_receives_is_refused(trainable, axis, copied, capsys)
     status = main(["sweep=batch_scaling", "mode=plan", f"trainable={trainable}", *given, *axes])
     told = capsys.readouterr().err
     assert (status, copied in told, "does not reach" in told) == (2 if copied else 0, True, bool(copied)), told
+
+
+@pytest.mark.parametrize(
+    ("typed", "errors", "line"),
+    [
+        (["trian.py", "{batch_size}", "{learning_rate}"], 3, ["train.py", "{device_batch_size}", "{lr}"]),
+        (["train.py", "{bs}", "{lr}"], 2, ["train.py", "{device_batch_size}", "{lr}"]),
+        (["train.py", "{device_batch_size}", "{lr}"], 1, ["train.py", "{device_batch_size}", "{lr}"]),
+    ],
+)
+def test_a_wrong_command_is_refused_once_with_the_whole_line(
+    typed: list[str], errors: int, line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    plan = ["sweep=batch_scaling", "mode=plan"]
+    assert main([*plan, "--", "python", *typed]) == 2
+    *told, last = capsys.readouterr().err.splitlines()
+    assert len(told) == errors
+    words = shlex.split(last.removeprefix("write python -m orchestrator "))
+    assert words[words.index("--") :] == ["--", "python", *line] and main(words) == 0

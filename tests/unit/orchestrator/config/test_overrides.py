@@ -105,7 +105,7 @@ def test_words_behind_dashes_are_the_command(words: list[str], name: str) -> Non
         (["mode=plan", "--", "train.sh", "{gpus}"], "sweep=batch_scaling .* -- train.sh {gpus}$"),
         (["trainable=noop", "--", "train.sh"], "leave out trainable="),
         (["trainable.argv=other", "--", "train.sh"], "leave out trainable="),
-        (["trainable.lr=0.1", "--", "train.sh", "--lr={lr}"], "trainable.lr=0.1 trainable.reference_batch_size=32"),
+        (["--", "train.sh", "{batch_size}", "{learning_rate}"], " -- train.sh {device_batch_size} {lr}$"),
     ],
 )
 def test_unclear_command_behind_dashes_is_refused(arguments: list[str], expected: str) -> None:

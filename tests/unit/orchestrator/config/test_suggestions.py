@@ -412,6 +412,19 @@ def test_a_glob_of_choices_is_several_sweeps(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.count("trials to run") == 2
 
 
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        ("sweep.axes.gpus=1,2", "sweep.axes.gpus=[1,2]"),
+        ("sweep.axes.seed=range(0,3)", "sweep.axes.seed='range(0,3)'"),
+    ],
+)
+def test_an_axis_of_a_multirun_is_offered_as_a_list(typed: str, written: str, capsys) -> None:
+    assert main(["-m", "sweep=batch_scaling", "mode=plan", typed]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert shlex.split(line.partition("write ")[2]) == [written]
+
+
 def test_values_of_a_multirun_are_offered_as_an_axis(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-m", "sweep=batch_scaling", "optimizer.lr=0.1,0.01"]) == 2
     assert "'sweep.axes.\"optimizer.lr\"=[0.1,0.01]'" in capsys.readouterr().err
