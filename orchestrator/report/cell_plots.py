@@ -19,6 +19,7 @@ from orchestrator.report.plot import Plot, Spec
 from orchestrator.report.speedup_plots import speedup, why_not_linear
 from orchestrator.statistics import margins
 from orchestrator.tables.accuracy import shown_column, why_none
+from orchestrator.tables.candidates import Candidates
 from orchestrator.text import numbers
 from orchestrator.text.cell_labels import Row
 
@@ -62,7 +63,10 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     # NaN without a baseline, or if it has no metric.
     baseline = recommendation.baseline.value(metric.name) if recommendation.baseline else math.nan
     has_choice = recommendation.chosen is not None and not math.isnan(baseline)
-    shown = _competing(known, metric.sign, baseline, margin) if has_choice else known
+    table = Candidates.of(recommendation)
+    is_named = known["cell"].isin([vega.label_of(cell.name) for cell in table.cells] if table else [])
+    is_near = metric.sign * (known["metric"] - baseline) >= -margins.PLOTTED * margin
+    shown = _competing(known, is_named, is_near) if has_choice else known
     place = _trade_off_axes(shown, recommendation)
     coloured = {**place, "color": vega.coloured_gpus(cells)}
     shapes = {"shape": vega.category("rule", vega.word("lr_rule", cells), sort=None, type="nominal")}
@@ -109,15 +113,14 @@ def _labels_of_named(place: Mapping[str, Any]) -> list[Spec]:
     ]
 
 
-def _competing(known: pd.DataFrame, sign: float, baseline: float, margin: float) -> pd.DataFrame:
-    """Return the cells that may be chosen and those near them; the chart draws the others on its edges."""
-    near = known[sign * (known["metric"] - baseline) >= -margins.PLOTTED * margin]
-    named = known[known["role"] != ""]
+def _competing(known: pd.DataFrame, is_named: pd.Series[bool], is_near: pd.Series[bool]) -> pd.DataFrame:
+    """Return the cells of the table of candidates and those near them; the chart draws the others on its edges."""
+    named, near = known[is_named], known[is_near]
     in_range = named if len(named) else near
     if named["deciding_s"].nunique() == 1:
         # A chosen baseline is the only named cell, and is compared with the fastest of the others.
         in_range = pd.concat([named, near.nsmallest(_FEWEST_SHOWN, "deciding_s")])
-    competing = near[near["deciding_s"] <= 1.1 * in_range["deciding_s"].max()]
+    competing = known[(is_named | is_near) & (known["deciding_s"] <= 1.1 * in_range["deciding_s"].max())]
     return competing if len(competing) else known
 
 

@@ -140,6 +140,7 @@ function fill(holder) {
       cell.textContent = text;
       cell.classList.toggle("number", columns[column][1]);
       cell.classList.toggle("long", text.length > 48);
+      if (text.length > 48) cell.title = text;
     });
   }
   const hidden = shown.length - body.rows.length + more;

@@ -57,7 +57,9 @@ def cell_table(cells: pd.DataFrame, recommendation: Recommendation) -> dict[str,
         p_best=[best for _, best in chances],
         role=[role_of(row, recommendation) for row in ordered.to_dict("records")],
     )
-    table = _table(ordered, cells, _OF_CELLS, recommendation.terms.metric, metrics_before="val. accuracy")
+    metric = recommendation.terms.metric
+    columns = {title.replace(_METRIC, f"{metric.word} "): column for title, column in _OF_CELLS.items()}
+    table = _table(ordered, cells, columns, metric, metrics_before="val. accuracy")
     # Shown by time at first; the rows keep the order of the charts' rows.
     titles = [title for title, _ in table["columns"]]
     return table | {"by": titles.index("time [s]") if "time [s]" in titles else None}
@@ -78,7 +80,12 @@ def _table(
     table = {"cell": name, **_with_measured(columns, frame, cells, metric, metrics_before)}
     # A note may be as long as a traceback.
     texts = {title: [one_line(column.text(row), 400) for row in rows] for title, column in table.items()}
-    known = [title for title, values in texts.items() if title == "cell" or any(values)]
+    # What all cells share is in the page's heading, and the room is another column's.
+    known = [
+        title
+        for title, values in texts.items()
+        if title == "cell" or (any(values) and not (title in _IN_HEADING and len({*values}) == 1 < len(rows)))
+    ]
     return {
         "columns": [(title, table[title].is_number) for title in known],
         "rows": [list(row) for row in zip(*(texts[title] for title in known), strict=True)],
@@ -125,14 +132,22 @@ def _words(text: Callable[[Row], str]) -> Column:
     return Column(text=text, is_number=False)
 
 
+_METRIC = "metric "
+"""Stands for the word of the metric of choice."""
+
+_IN_HEADING = ("status", "seeds ok", "valid timings")
+
 _OF_CELLS: Columns = {
     "role": _words(lambda row: str(row["role"])),
     "time [s]": _timed("time_s"),
     "val. accuracy": _measured("val_accuracy", _three),
-    "metric holds": _chance("p_within"),
+    f"{_METRIC}holds": _chance("p_within"),
     IS_BEST: _chance("p_best"),
     "scaling": Column(text=speedup_text),
-    "efficiency": Column(text=efficiency_text),
+    # Without its interval, which is as wide as that of the scaling.
+    "efficiency": Column(text=lambda row: efficiency_text(row, interval=False)),
+    "trial cost": _measured("cost"),
+    "memory [GB]": _measured("peak_memory_gb"),
     "status": _words(status),
     "seeds ok": Column(text=lambda row: f"{row['n_ok']}/{row['n_seeds']}"),
     "valid timings": Column(
@@ -148,8 +163,6 @@ _OF_CELLS: Columns = {
     "energy [J/sample]": _measured("energy_j_per_sample"),
     "power [W]": _measured("power_w"),
     "GPU use": _measured("gpu_util", numbers.percent, "%"),
-    "memory [GB]": _measured("peak_memory_gb"),
-    "trial cost": _measured("cost"),
     "note": _words(lambda row: str(row["note"])),
 }
 

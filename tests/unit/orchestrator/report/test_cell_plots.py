@@ -12,6 +12,8 @@ from orchestrator.report.cell_plots import accuracy, cell_plots, memory, time_to
 from orchestrator.report.cell_rows import cell_rows, with_times
 from orchestrator.report.plot import Plot
 from orchestrator.report.speedup_plots import speedup, why_not_linear
+from orchestrator.tables.candidates import Candidates
+from tests.unit.orchestrator.decision.deciding import AXES
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
@@ -113,6 +115,23 @@ def test_cells_out_of_the_competition_are_drawn_on_the_edges(disturbed: dict[str
         return
     assert times["1×128 none"] < first < times["1×64 none"] and times["1×32 none"] < last < times["1×16 none"]
     assert 0.8 < low < 0.89 and high > 0.90 and places["x"]["scale"]["clamp"] and places["y"]["scale"]["clamp"]
+
+
+def test_cells_that_the_answer_names_are_within_the_range_of_the_chart() -> None:
+    # Two GPUs are slower than the baseline, and both cells with them are beyond the chosen cell and the baseline.
+    known = {(1, 32): (60.0, 0.90), (1, 64): (30.0, 0.899), (2, 32): (90.0, 0.9), (2, 16): (200.0, 0.9)}
+    records = [
+        record_of(gpus, batch=batch, metrics=TIMED | {"samples_per_s": 1000 / time_s, "val_accuracy": value})
+        for (gpus, batch), (time_s, value) in known.items()
+    ]
+    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
+    recommendation = decide(trials, cells, Terms(axes=AXES))
+    rows = pd.DataFrame(cell_rows(with_times(cells, trials), recommendation))
+    spec = trade_off(cells, rows, recommendation).spec
+    table = Candidates.of(recommendation)
+    assert spec is not None and table is not None and "2×32 none" in [cell.name for cell in table.cells]
+    last = spec["layer"][-1]["encoding"]["x"]["scale"]["domain"][1]
+    assert 90 < last < 200
 
 
 def test_cells_that_missed_the_target_are_counted(sweep: tuple[pd.DataFrame, list[dict]]) -> None:

@@ -17,7 +17,9 @@ def test_cells_have_their_probabilities_and_are_shown_by_time() -> None:
     assert recommendation.chosen is not None and recommendation.baseline is not None
     assert rows[recommendation.name]["role"] == "chosen" and rows[recommendation.baseline.name]["role"] == "baseline"
     assert rows[recommendation.name][IS_BEST] == f"{recommendation.p_best:.0%}"
-    assert rows[recommendation.baseline.name]["metric holds"] == "≥99%"
+    assert rows[recommendation.baseline.name]["accuracy holds"] == "≥99%"
+    # What all cells share is in the heading of the page.
+    assert not {"status", "seeds ok", "valid timings"} & set(titles)
 
 
 def test_invalid_timings_have_daggers_and_baselines_no_efficiency() -> None:
