@@ -44,12 +44,12 @@ def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(choice := config.get(group), str):
             yield f"{group} is not {choice!r}: a file chooses it by defaults: [override /{group}: {choice}]"
     for key, kind in SCHEMA.items():
-        if isinstance(kind, Structure) and _is_in_section(config, key):
-            instead = ""
-            if key == "sweep.exclude" and is_mapping(axes := value_at(config, "sweep.axes")):
-                instead = left_out(str(value_at(config, key)), dict(flat(axes)))
-            hint = f": {instead}" if instead else ""
-            yield from (f"{line}{hint}" for line in _errors(kind, key, value_at(config, key)))
+        if not isinstance(kind, Structure) or not _is_in_section(config, key):
+            continue
+        for line in _errors(kind, key, value_at(config, key)):
+            axes: Any = value_at(config, "sweep.axes") if key == "sweep.exclude" else None
+            instead = left_out(str(value_at(config, key)), dict(flat(axes))) if is_mapping(axes) else ""
+            yield f"{line}: {instead}" if instead else line
     yield from name_errors(config)
 
 
