@@ -57,6 +57,16 @@ class Markdown(str):
         return str(self)
 
 
+class CellSettings(dict[str, Any]):
+    """The settings of a cell by name, which are attributes, too."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a setting. Raises AttributeError with the existing names."""
+        if name in self:
+            return self[name]
+        raise AttributeError(f"{name!r} is not one of {', '.join(self)}")
+
+
 @dataclass(frozen=True)
 class NotebookPlot:
     """One plot of the report; a notebook displays it."""
@@ -146,7 +156,9 @@ class SweepResults:
         """One row per cell (trials that differ only by seed): the columns of `tables/summary.csv`, the label first.
 
         The cells with the shortest epochs come first. `_lo` and `_hi` bound 95% intervals. A missing value means not
-        measured. Speed-ups and efficiencies are missing unless the timings of the cell and its baseline are valid.
+        measured. `speedup` is the scaling: the throughput over that of the fewest GPUs at the same batch. It and the
+        efficiency are missing unless the timings of the cell and its baseline are valid. The speed-up of the answer,
+        over one baseline for all cells, is in `recommendation`.
         """
         from orchestrator.decision.eligibility import speeds_known
 
@@ -174,13 +186,13 @@ class SweepResults:
         return page
 
     @property
-    def best(self) -> dict[str, Any]:
-        """The settings of the cell to use now (`gpus`, both sides of the batch, `lr` …).
+    def best(self) -> CellSettings:
+        """The settings of the cell to use now: `best["gpus"]` or `best.gpus`, both sides of the batch, `lr` ….
 
         Raises LookupError with the verdict and its reason unless a cell is recommended.
         """
         if cell := cell_to_use(self.recommendation):
-            return dict(cell["values"])
+            return CellSettings(cell["values"])
         raise LookupError(f"no cell is recommended: {self.verdict.upper()} {self.recommendation['sentence']}")
 
     def trial(self, trial_id: str) -> dict[str, Any]:

@@ -39,7 +39,9 @@ def test_results_show_their_verdict_and_best_cell(tmp_path: Path) -> None:
     decided = {"verdict": "clear", "sentence": "Use 2×64.", "recommended": {"values": {"gpus": 2, "lr": 0.1}}}
     path = tmp_path / "tables/recommendation.json"
     path.write_text(json.dumps(decided))
-    assert results.best == {"gpus": 2, "lr": 0.1} and results.verdict == "clear"
+    assert results.best == {"gpus": 2, "lr": 0.1} and results.verdict == "clear" and results.best.gpus == 2
+    with pytest.raises(AttributeError, match="'gpu' is not one of gpus, lr"):
+        _ = results.best.gpu
     assert repr(results) == f"SweepResults({str(tmp_path)!r}: CLEAR: Use 2×64.)"
     safe = {"cell_id": "s", "values": {"gpus": 1}}
     path.write_text(json.dumps(decided | {"baseline": safe, "cell_id_to_use": "s"}))
