@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import signal
 from torch import Tensor
 from torch.nn import functional
 
@@ -82,6 +81,9 @@ def scipy_call(images: Tensor, weight: Tensor, *, timed: str) -> Call:
     _require_no_copy(timed)
     filters = weight[0].numpy()
     padding = ((0, 0), (0, 0), margins(filters.shape[-1]), margins(filters.shape[-1]))
+
+    # Its import takes seconds, and the other library does not need it.
+    from scipy import signal
 
     def call() -> list[Tensor]:
         padded = np.pad(images.numpy(), padding)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.utils.flop_counter import flop_registry
 
 from sweeps.gpus import SHAPES_OF, GpuModel, gpu_named
@@ -218,7 +217,10 @@ class Meter(dispatch_mode()):  # type: ignore[misc]
     """Counts the bytes of what operations have made and that is alive, and the time that a GPU takes for them."""
 
     def __init__(self, gpu: GpuModel, *, has_tf32: bool) -> None:
+        from torch.distributed.tensor import DTensor  # its import takes a second
+
         super().__init__()
+        self._divided = DTensor
         single = gpu.tf32 if has_tf32 and not math.isnan(gpu.tf32) else gpu.fp32
         self._half, self._single, self._bytes_per_s = gpu.half, single, gpu.bytes_per_s
         self._alive: dict[int, weakref.ref[torch.UntypedStorage]] = {}
@@ -239,7 +241,7 @@ class Meter(dispatch_mode()):  # type: ignore[misc]
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Carry an operation out, and count it."""
-        if any(issubclass(kind, DTensor) for kind in types):
+        if any(issubclass(kind, self._divided) for kind in types):
             return NotImplemented  # comes again with this rank's parts
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
