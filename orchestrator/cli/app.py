@@ -44,6 +44,7 @@ from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 from sweeps.printable import printable
+from sweeps.rerun_selection import label_axes
 from sweeps.sweep import MOST_TRIALS
 
 if TYPE_CHECKING:
@@ -69,10 +70,11 @@ def main(arguments: Sequence[str]) -> int:
         if commands := list(continued(own)):
             raise ConfigError(commands)
         asked = {argument.removeprefix("mode=") for argument in own}
-        if asked & {*_OF_TRIALS, *_STOPS}:
-            from orchestrator.cli.status import logs_of, stops_of  # imported here so that --help stays quick
+        labels = [argument for argument in own if "=" not in argument and label_axes(argument)]
+        if labels or asked & {*_OF_TRIALS, *_STOPS}:
+            from orchestrator.cli.status import cells_of, logs_of, stops_of  # imported here so that --help stays quick
 
-            for words, answer in ((_OF_TRIALS, logs_of), (_STOPS, stops_of)):
+            for words, answer in ((labels, cells_of), (_OF_TRIALS, logs_of), (_STOPS, stops_of)):
                 if asked & {*words} and (lines := list(answer(own))):
                     raise ConfigError(lines)
         arguments, options = without_dashes(with_command(arguments))
@@ -418,5 +420,5 @@ def _why(error: Exception) -> str:
 
 
 def _wrong(error: ConfigError) -> int:
-    print("\n".join(error.errors), file=sys.stderr)
+    print(printable("\n".join(error.errors)), file=sys.stderr)
     return WRONG_REQUEST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -28,6 +29,7 @@ from orchestrator.text.cell_labels import trial_label
 from orchestrator.text.numbers import counted
 from sweeps.errors import ConfigError
 from sweeps.identity import SHOWN_DIGITS
+from sweeps.rerun_selection import label_axes
 from sweeps.status import Status
 from sweeps.trial import Batch
 
@@ -59,6 +61,30 @@ def logs_of(arguments: Sequence[str]) -> Iterator[str]:
                 failure = _failure(folder, end)
                 told = filter(None, (f"{end.trial_id[:SHOWN_DIGITS]} {end.status}", failure["log"], failure["note"]))
                 yield ": ".join(told)
+
+
+def cells_of(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each finished cell that a word names by its label, `2x32`, with why it is not chosen."""
+    given = _given(arguments)
+    named = {word: axes for word, value in given.items() if not value and "gpus" in (axes := label_axes(word))}
+    for folder in _folders(given) if named else ():
+        table = folder.table("summary.csv")
+        if not table.is_file():
+            continue
+        decided = recommendation_in(folder)
+        others = decided.get("alternatives")
+        discussed = [decided.get("baseline"), *(others if isinstance(others, list) else [])]
+        reasons = {cell.get("cell_id"): cell.get("why_not") for cell in discussed if isinstance(cell, Mapping)}
+        reasons |= {decided.get("cell_id_to_use"): decided.get("sentence")}
+        rows = list(csv.DictReader(files.read_regular(table).decode(errors="replace").splitlines()))
+        for word, axes in named.items():
+            cells = [row for row in rows if all(row.get(axis) == value for axis, value in axes.items())]
+            for row in cells:
+                label = f"{row['gpus']}×{row['device_batch_size']} {row['lr_rule']}: {row['status']}"
+                yield f"{label}: {reasons.get(row['cell_id']) or row['note'] or 'others are better'}"
+            if not cells:
+                yield f"{word}: there is no such cell"
+        yield f"all figures of all cells: {folder.page}, or {table}"
 
 
 def stops_of(arguments: Sequence[str]) -> Iterator[str]:

@@ -80,6 +80,15 @@ def test_more_gpus_of_a_folder_are_a_forecast_from_its_trials(
     assert (status, "write 'sweep.axes.gpus=[" in told) == (2, True)
 
 
+@pytest.mark.parametrize("words", [["why", "2x32"], ["mode=show", "2×32"], ["mode=report", "2x32 none"]])
+def test_a_cell_is_shown_by_its_label(start: Callable[..., tuple[int, str]], tmp_path: Path, words: list[str]) -> None:
+    assert start("mode=report", "report.html=false")[0] == 0
+    status, told = start(*words)
+    (cell, where) = told.splitlines()
+    assert status == 2 and cell.startswith("2×32 none: ok: ") and f"{tmp_path}/batch_scaling" in where
+    assert "8x32: there is no such cell" in start("why", "8x32")[1]
+
+
 def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     status, told = start("mode=compare", f"compare.with={tmp_path}/other")
     assert status == 0
