@@ -35,7 +35,7 @@ def _run(checked: CheckedSweep) -> int:
 
 def _plan(checked: CheckedSweep) -> int:
     from orchestrator.plan.plan import plan_now
-    from orchestrator.plan.printout import as_json, as_text, cut_by, headline
+    from orchestrator.plan.printout import as_json, as_text, budget_line, headline
     from orchestrator.schedule.queue import SweepBudget
 
     request = checked.request
@@ -55,7 +55,7 @@ def _plan(checked: CheckedSweep) -> int:
     else:
         limits = request.settings.sweep.budget
         price = report.price_per_gpu_hour
-        cut = cut_by(plan, SweepBudget(**vars(limits), price_per_gpu_hour=price, used_gpu_s=plan.spent_gpu_s))
+        cut = budget_line(plan, SweepBudget(**vars(limits), price_per_gpu_hour=price, used_gpu_s=plan.spent_gpu_s))
         table = as_text(plan, report.price_per_gpu_hour, remarks, report.unit_of_cost)
         text = "\n".join(filter(None, [f"{headline(plan, checked.config)}\n", table, cut]))
     print(printable(text))

@@ -73,10 +73,14 @@ def headline(plan: Plan, config: Mapping[str, Any]) -> str:
     return " · ".join(filter(None, parts))
 
 
-def cut_by(plan: Plan, budget: SweepBudget) -> str:
-    """Return how many trials start before the budget of the sweep is used up; empty if all do."""
-    if plan.timetable.makespan_s is None:
+def budget_line(plan: Plan, budget: SweepBudget) -> str:
+    """Return the budget of the sweep, and how many trials start before it is used up; empty without a budget."""
+    names = ("gpu_hours", "wall_s", "cost")
+    given = [f"sweep.budget.{name}={limit:g}" for name in names if (limit := getattr(budget, name)) is not None]
+    if not given or not plan.to_run:
         return ""
+    if plan.timetable.makespan_s is None:
+        return f"budget: {', '.join(given)}; what the trials take is unknown"
     schedule = plan.timetable.schedule
     gpu_s, now_s, running = budget.used_gpu_s, 0.0, list[ScheduledTrial]()
     for started, stay in enumerate(schedule):
@@ -86,7 +90,7 @@ def cut_by(plan: Plan, budget: SweepBudget) -> str:
         if reason := budget.reached(gpu_s=gpu_s, wall_s=now_s):
             return f"budget: {started} of {len(schedule)} trials start, the others are skipped: {reason}"
         running = [*(other for other in running if other.end_s > now_s), stay]
-    return ""
+    return f"budget: {', '.join(given)}: all trials start"
 
 
 def rows(plan: Plan) -> list[dict[str, Any]]:

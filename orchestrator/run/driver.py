@@ -46,7 +46,7 @@ from orchestrator.store.journal import Journal
 from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import Kind, TrialOutcome
 from orchestrator.store.results import Problem, read_results
-from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.store.results_folder import ResultsFolder, free_beside
 from orchestrator.tables.terminal import show, show_problems
 from orchestrator.text.numbers import counted
 from orchestrator.trackers.tracking import Trackers, make_trackers
@@ -317,8 +317,8 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
             lines = [f"{folder.root}: {problem}" for problem in results.problems]
             stand = f"; {folder.tables} stays as it was" if folder.tables.is_dir() else ""
             raise ConfigError([*lines, f"{folder.journal}: no trial can be read{stand}"])
-        _check_target(request, history)
         differing, arguments = what_if(history)
+        _check_target(request, history, arguments)
         points = [end.axes for end in history.ends.values()]
         # The sweep's own baseline may still have to run.
         if differing and (errors := list(baseline_errors(request.settings.sweep.baseline or {}, points))):
@@ -331,10 +331,16 @@ def report(checked: CheckedSweep, console: Console, what_if: Callable[[History],
         return end.exit_status
 
 
-def _check_target(request: Request, history: History) -> None:
-    """Raise ConfigError for a target other than the trials': only they can measure when they reach it."""
+def _check_target(request: Request, history: History, arguments: Sequence[str]) -> None:
+    """Raise ConfigError for a target other than the trials': only they can measure when they reach it.
+
+    The error has the sweep's command line, `arguments`, with the target.
+    """
     of_trials = value_at(history.fingerprint or {}, "config.report.target")
     if request.target and "config" in (history.fingerprint or {}) and of_trials != asdict(request.target):
         value = f"report.target={request.target.value:g}"
         recorded = f"the time to {of_trials['value']:g}" if isinstance(of_trials, Mapping) else "no time to a target"
-        raise ConfigError([f"{value}: the trials recorded {recorded}; run the sweep's command with {value}"])
+        # Trials with another target are other trials.
+        changed = [value, f"sweep.name={free_beside(request.results_dir).name}"]
+        again = command(arguments, changed, dropped=("mode=", "rerun=", "report.target=", "sweep.name="))
+        raise ConfigError([f"{value}: the trials recorded {recorded}: write {again}"])

@@ -114,6 +114,10 @@ def tables_written(
     documents = {file: document for file, document in made.items() if document is not None}
     texts = _texts(recommendation, str(cells["sweep"].iloc[0]), documents)
     write_tables(folder, trials, cells, texts, terms.metric)
+    price = request.settings.report.price_per_gpu_hour
+    is_for_none = price is not None and recommendation.on_cpu
+    what = "report.price_per_gpu_hour is that of a GPU, and these trials ran on CPUs: their cost stays empty"
+    of_price = [Problem(label="Cost", what=what)] if is_for_none else []
     of_claims = _claim_problems(claim_verdicts, _FAILING[request.settings.claims.fail_on])
     return SweepEnd(
         folder=folder,
@@ -123,7 +127,7 @@ def tables_written(
         documents=documents,
         driver=history.driver,
         fingerprint=history.fingerprint or {},
-        problems=[*steps.problems, *problems, *of_trials, *of_claims, *not_run],
+        problems=[*steps.problems, *problems, *of_trials, *of_price, *of_claims, *not_run],
         missing=missing,
         took_s=None if began_s is None else time.monotonic() - began_s,
         has_page=request.settings.report.html and in_time,

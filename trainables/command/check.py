@@ -77,30 +77,26 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for what may be an error in a valid config: a length that does not arrive, a missing program."""
     settings = CommandSettings.of(config["trainable"])
-    stops = ", unless Hugging Face's Trainer, Lightning or Keras trains it" if settings.adapter != "off" else ""
+    stops = "stops only Hugging Face's Trainer, Lightning and Keras" if settings.adapter != "off" else "has no effect"
     lengths = _lengths(settings, config)
     same = [name for name in BUDGET_UNITS if lengths[name] is not None]
     for name, length in (config.get("budget") or {}).items():
-        unless = stops if name != "seconds" else ""
+        effect = stops if name != "seconds" else "has no effect"
         if length is not None and not may_receive(settings, (*same, f"budget.{name}")):
-            yield (
-                f"trainable.argv has no {{{name}}}, so budget.{name}={length:g} does not reach the command, "
-                f"which trains as long as it does by itself{unless}: name it there, or read SWEEP_{name.upper()}"
-            )
+            yield f"trainable.argv has no {{{name}}}: budget.{name}={length:g} {effect}"
     yield from _unused_axes(settings, config)
     axes = _axes(config)
     gpus = axes.get("gpus")
     if isinstance(gpus, list) and max(gpus, default=0) > 1 and not may_receive(settings, ANY_OF_GPUS):
         yield (
-            "trainable.argv has no {gpus}: a single-GPU script still uses one GPU, unless it takes all GPUs that "
-            "it sees or reads SWEEP_GPUS. Start one process per GPU (torchrun --nproc_per_node={gpus} …), or set "
-            "sweep.axes.gpus=[1]"
+            "trainable.argv has no {gpus}: if the script uses one GPU only, write sweep.axes.gpus=[1], or"
+            " torchrun --nproc_per_node={gpus} …"
         )
     rules = [rule for rule in _WITH_WARM_UP if rule in (axes.get("lr_rule") or ())]
     if rules and config.get("warmup_epochs") and not may_receive(settings, ("warmup_from", "warmup_epochs")):
         yield (
-            f"trainable.argv has no {{warmup_epochs}}, so lr_rule={rules[0]} runs without its warm-up: pass "
-            "{warmup_from} and {warmup_epochs}, or set warmup_epochs=0"
+            f"trainable.argv has no {{warmup_epochs}}: lr_rule={rules[0]} has no warm-up; write warmup_epochs=0,"
+            " or pass it and {warmup_from}"
         )
     if not runs_here(config):
         yield from not_here(config, [*_missing_program(settings), *_missing_python(settings)])
@@ -143,9 +139,8 @@ def _unused_axes(settings: CommandSettings, config: Mapping[str, Any]) -> Iterat
         is_received = f"{{{axis}" in template or (axis in NAMES and may_receive(settings, (axis,)))
         if is_read or is_received or axis in _RECEIVED_AS or not _has_several(values):
             continue
-        alike = "train alike, but for chance of the command's own" if axis == "seed" else "train alike"
-        remedy = f"name it there, or read SWEEP_{axis.upper()}" if axis in NAMES else "name it there"
-        yield f"trainable.argv has no {{{axis}}}, so all values of sweep.axes.{axis} {alike}: {remedy}"
+        alike = "train alike, but for chance" if axis == "seed" else "train alike"
+        yield f"trainable.argv has no {{{axis}}}: all values of sweep.axes.{axis} {alike}"
 
 
 def _argv_errors(settings: CommandSettings, words: Sequence[str], config: Mapping[str, Any]) -> Iterator[str]:

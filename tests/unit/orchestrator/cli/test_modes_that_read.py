@@ -89,6 +89,19 @@ def test_a_cell_is_shown_by_its_label(start: Callable[..., tuple[int, str]], tmp
     assert "8x32: there is no such cell" in start("why", "8x32")[1]
 
 
+def test_another_target_has_the_command_that_measures_it(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path / "batch_scaling")
+    with Journal.open(folder.journal) as journal:
+        asked = {"sweep": "batch_scaling", "config": {"report": {"target": None}}}
+        driver = {"arguments": ["sweep=batch_scaling", "mode=settle", "report.target=0.8"]}
+        journal.append(Kind.SWEEP, {"fingerprint": asked, "driver": driver})
+        journal.append(Kind.FINISHED, record_of(1, 0).to_json())
+    status, told = start("mode=report", "report.target=0.9")
+    words = shlex.split(told.partition("python -m orchestrator ")[2])
+    assert (status, words[0]) == (2, "sweep=batch_scaling")
+    assert {"report.target=0.9", "sweep.name=batch_scaling_2"} <= {*words} and "mode=settle" not in words
+
+
 def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     status, told = start("mode=compare", f"compare.with={tmp_path}/other")
     assert status == 0

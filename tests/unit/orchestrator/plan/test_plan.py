@@ -97,7 +97,7 @@ def test_timetable_turns_around_at_every_seed():
 def test_a_budget_that_is_too_small_is_told(limits, starting):
     grid = expanded({"gpus": [1], "device_batch_size": [8, 16, 32], "seed": [0, 1]})
     planned = Plan.of(grid, {grid[0].trial_id: ended(grid[0], wall_s=60)}, NODES)
-    told = re.findall(r"(\d+) of 5 trials", printout.cut_by(planned, SweepBudget(**limits)))
+    told = re.findall(r"(\d+) of 5 trials", printout.budget_line(planned, SweepBudget(**limits)))
     assert told == ([starting] if starting else [])
 
 
@@ -108,8 +108,9 @@ def test_trials_that_run_side_by_side_spend_a_budget_together():
     nodes = [Node(name="host", cpus=8, gpus=2)]
     planned = Plan.of(grid, {grid[0].trial_id: ended(grid[0], wall_s=3600)}, nodes)
     assert [stay.start_s for stay in planned.timetable.schedule] == [0, 0, 3600]
-    assert "2 of 3 trials" in printout.cut_by(planned, SweepBudget(gpu_hours=1))
-    assert printout.cut_by(planned, SweepBudget(gpu_hours=2.1)) == ""
+    assert "2 of 3 trials" in printout.budget_line(planned, SweepBudget(gpu_hours=1))
+    assert printout.budget_line(planned, SweepBudget(gpu_hours=2.1)).endswith("gpu_hours=2.1: all trials start")
+    assert printout.budget_line(planned, SweepBudget()) == ""
 
 
 def test_rows_are_in_starting_order():

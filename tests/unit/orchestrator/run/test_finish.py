@@ -129,6 +129,16 @@ def test_without_html_or_time_only_tables_are_written(folder: ResultsFolder, htm
     assert folder.table("summary.csv").exists() and folder.table("recommendation.md").exists()
 
 
+@pytest.mark.parametrize(
+    ("device", "price", "is_told"), [("cpu", 2.5, True), ("cpu", None, False), ("cuda", 2.5, False)]
+)
+def test_a_price_of_gpus_is_not_that_of_cpus(folder: ResultsFolder, device: str, price: float, is_told: bool) -> None:
+    metrics = {"samples_per_s": 100.0, "samples": 1000, "val_accuracy": 0.9, "epochs": 10}
+    records = [record_of(gpus, seed, device=device, metrics=metrics) for gpus in (1, 2) for seed in (0, 1)]
+    end = reported_on(request(price_per_gpu_hour=price, html=False), folder, history(records))
+    assert ("Cost" in [problem.label for problem in end.problems]) == is_told
+
+
 def test_tables_need_no_package_for_plots(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [module for module in sys.modules if module.startswith("orchestrator.report")]:
         monkeypatch.delitem(sys.modules, name)
