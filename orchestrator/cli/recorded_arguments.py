@@ -93,10 +93,13 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     results = read_results(ResultsFolder(folder))
     where = [f"results_dir={literal(str(folder.parent))}", f"sweep.name={literal(folder.name)}"]
     own = [*(argument for argument in arguments if argument.partition("=")[0] not in PLACES), *where]
+    recorded = recorded_arguments(results.history)
     keys = {key_of(argument) for argument in own}
+    if any(key_of(argument) == "report.metric" and argument not in recorded for argument in own):
+        keys.add("report.margin")  # which was in the unit of the recorded metric
     return Completed(
         own=own,
-        recorded=[argument for argument in recorded_arguments(results.history) if key_of(argument) not in keys],
+        recorded=[argument for argument in recorded if key_of(argument) not in keys],
         results=results,
         remark=_remark(results.history, own),
     )

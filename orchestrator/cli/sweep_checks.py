@@ -24,10 +24,11 @@ from orchestrator.config.key_checks import (
     structure_errors,
     value_errors,
 )
-from orchestrator.config.overrides import key_of
-from orchestrator.config.request import JSON, READING, RUNNING, Request
+from orchestrator.config.overrides import FROM_PROGRAM, key_of
+from orchestrator.config.request import JSON, READING, RUNNING, Metric, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
+from orchestrator.config.settings import ReportSection
 from orchestrator.config.suggestions import explained
 from orchestrator.config.trial_setup import device_of
 from orchestrator.config.trust import UNSET
@@ -90,7 +91,7 @@ def checked(composition: Composition) -> CheckedSweep:
     sweep = CheckedSweep(request=request, composition=composition)
     # A mode that only reads results takes the settings of a report from the journal, and no trial's.
     errors += composition.unread_errors(of_trials=request.settings.mode not in READING)
-    errors += [*value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes)]
+    errors += [*value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes), *margin_errors(composition)]
     wrong_axes = [*axis_errors(config, axes), *axis_value_errors(axes)]
     errors += wrong_axes
 
@@ -264,6 +265,21 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from tracker_errors(config["tracker"])
     if sweep["claims"]:
         yield from claim_errors(config, axes)
+
+
+def margin_errors(composition: Composition) -> Iterator[str]:
+    """Yield a line if the user chooses another metric than a sweep's file whose margin is in its metric's unit."""
+    report, arguments = composition.config["report"], composition.arguments
+    given = {key_of(argument) for argument in arguments}
+    if "report.metric" not in given or "report.margin" in given or report["margin"] == ReportSection().margin:
+        return
+    others = [word for word in arguments if key_of(word) != "report.metric" and not word.endswith(FROM_PROGRAM)]
+    of_file, metric = Metric.of(Composition(others).config), Metric.of(composition.config)
+    if metric != of_file:
+        yield (
+            f"report.metric={metric.name}: report.margin={report['margin']} is meant for {of_file.name}; give"
+            f" report.margin in the unit of {metric.name}, too"
+        )
 
 
 _COLUMNS_OF_CELLS = ("device", "lr", "scaling", "status")

@@ -152,6 +152,18 @@ def test_other_settings_of_a_report_get_their_own_files(report: Callable[..., tu
         assert all(row["cost"] for row in csv.DictReader(file))
 
 
+@pytest.mark.parametrize(
+    ("metric", "margin"), [("val_loss", []), ("f1", ["report.margin=0.1"]), (None, ["report.margin=0.1"])]
+)
+def test_a_recorded_margin_is_that_of_the_recorded_metric(
+    metric: str | None, margin: list[str], tmp_path: Path
+) -> None:
+    write_results(tmp_path / "kept", "sweep=batch_scaling", "report.metric=f1", "report.margin=0.1")
+    asked = ["mode=report", f"results_dir={tmp_path}/kept", *([f"report.metric={metric}"] if metric else [])]
+    completed = with_recorded(asked).arguments
+    assert [argument for argument in completed if argument.startswith("report.margin")] == margin
+
+
 def test_a_report_refuses_a_target_that_no_trial_timed(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     folder = tmp_path / "other" / "kept"
     write_results(folder, *RECORDED, fingerprint={"config": {}})

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.app import main
-from orchestrator.cli.sweep_checks import axis_errors, checked, composed, request_errors, setup_errors, setup_remarks
-from orchestrator.config.compose import initialised
+from orchestrator.cli.sweep_checks import (
+    axis_errors,
+    checked,
+    composed,
+    margin_errors,
+    request_errors,
+    setup_errors,
+    setup_remarks,
+)
+from orchestrator.config.compose import Composition, initialised
 from sweeps.errors import ConfigError
 from tests.unit.orchestrator.requests import shipped_config, with_value
 
@@ -145,6 +153,22 @@ def test_axis_that_changes_no_trial_is_an_error():
     (line,) = axis_errors(CONFIG, {"workers": ["warm", "fresh"]})
     assert "'workers'" in line
     assert not list(axis_errors(CONFIG, {"resources.timing": ["shared"], "warmup_epochs": [0, 5], "model": ["a"]}))
+
+
+@pytest.mark.parametrize(
+    ("given", "is_refused"),
+    [
+        (["report.metric=val_loss"], True),
+        (["report.metric={name: score, better: higher}"], True),
+        (["report.metric=val_accuracy"], False),
+        (["report.metric=val_loss", "report.margin=0.02"], False),
+        (["report.metric=val_loss", "report.margin=0.01"], False),
+    ],
+)
+def test_margin_of_a_sweep_file_is_not_that_of_another_metric(given, is_refused):
+    with initialised():
+        lines = list(margin_errors(Composition(["sweep=batch_scaling", *given])))
+    assert len(lines) == is_refused and all("report.margin=0.02" in line and "val_accuracy" in line for line in lines)
 
 
 def test_labels_need_a_cluster(monkeypatch):
