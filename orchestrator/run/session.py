@@ -197,8 +197,12 @@ class Session:
         self._display.skipped(new)
 
     def dequeued(self, trials: Sequence[TrialSpec]) -> None:
-        """Show these trials as waiting no longer."""
+        """Show these trials as waiting no longer, and journal it of those without an end."""
         self._display.dequeued(trials)
+        ended = {end.trial_id for end in self._history.ended_since}
+        queued = [trial.trial_id for trial in trials if trial.trial_id in self._history.queued.keys() - ended]
+        if queued:
+            self._journal.append(Kind.QUEUED, {}, {"shares_s": {}, "left_out": queued})
 
     def queued(self, shares_s: Mapping[str, float | None], why: str) -> None:
         """Journal and show that further trials are queued, by their shares of a timetable."""

@@ -171,6 +171,8 @@ class History:
             shares_s = value.get("shares_s")
             known = shares_s.items() if isinstance(shares_s, Mapping) else ()
             self.queued |= {trial: float(share_s) if is_number(share_s) else None for trial, share_s in known}
+            for left_out in map(str, value.get("left_out", ())):
+                self.queued.pop(left_out, None)
         elif record.kind == Kind.PROBED:
             self._probes.append((self._current, value))
         elif record.kind == Kind.STARTED and is_whole(value.get("attempt")):

@@ -26,7 +26,7 @@ class Kind(StrEnum):
     of trials, `open` that of trials without an end."""
     QUEUED = "queued"
     """`{shares_s}`: the driver will run these trials, each with the seconds by which it makes the sweep longer (by its
-    id; null if unknown)."""
+    id; null if unknown). `left_out`, if any: the ids of trials that it will run no longer, and that have no end."""
     STARTED = "started"
     """`{trial_id, attempt}`: the gang was told to start this attempt. With `measures`, as in `TrialRecord`, if any."""
     RETRIED = "retried"

@@ -19,7 +19,7 @@ from sweeps.status import Status
 
 _FIELDS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     Kind.SWEEP: ({"fingerprint": dict}, {"rerun": (str, list), "driver": dict, "hardware": dict}),
-    Kind.QUEUED: ({"shares_s": dict}, {}),
+    Kind.QUEUED: ({"shares_s": dict}, {"left_out": list}),
     Kind.STARTED: ({"trial_id": str, "attempt": int}, {"measures": str}),
     Kind.RETRIED: ({"trial_id": str, "attempt": int, "wall_s": float}, {"gpus_held": float}),
     Kind.CUT_OFF: ({"trial_id": str, "attempt": int, "wall_s": float}, {"gpus_held": float}),

@@ -66,6 +66,8 @@ def test_status_of_a_running_sweep(
         status = told("status")
         assert status["trials"]["waiting"] == 3 and 20 <= status["left_s"] <= 35
         assert status["planned"] == 4 + 3 + 1  # ended or running, waiting, and the running repetition
+        journal.append(Kind.QUEUED, {"shares_s": {}, "left_out": ["further"]})
+        assert told("status")["trials"]["waiting"] == 2
     status = told("status", "sweep.name=mine")
     assert (status["driver"], status["running"], status["interrupted"]) == (None, [], 2)
     assert status["state"] == "not finished" and status["trials"]["waiting"] == 3

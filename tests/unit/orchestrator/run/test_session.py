@@ -231,6 +231,14 @@ def repeat(taken_up: Session, outcome: TrialOutcome) -> None:
     run_to(taken_up, outcome, {"epoch": 1}, of=REPETITION)
 
 
+def test_a_repetition_that_is_left_out_waits_no_longer(results_folder: ResultsFolder) -> None:
+    taken_up = session(results_folder)
+    taken_up.queued({REPETITION.trial_id: 2.0}, "disturbed timings")
+    for _ in range(2):
+        taken_up.dequeued([REPETITION, TRIAL])
+    assert kinds(results_folder) == ["queued", "queued"] and not history(results_folder).queued
+
+
 def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(results_folder: ResultsFolder) -> None:
     taken_up = session(results_folder)
     run_to(taken_up, timed(1.0, foreign_cpu=0.4), {"epoch": 1}, {"epoch": 2})
