@@ -77,6 +77,12 @@ def column_of(name: str) -> str:
     return usual if usual in ("val_accuracy", "val_loss") else name
 
 
+def named_metric(config: Mapping[str, Any]) -> str:
+    """Return the name in `report.metric`; `auto` without one."""
+    metric = (config.get("report") or {}).get("metric", "auto")
+    return str(metric.get("name") if isinstance(metric, Mapping) else metric)
+
+
 def _words(name: str) -> list[str]:
     """Return the words of a name in lower case, of `valLoss` and `val/top-5` as well."""
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)

@@ -31,6 +31,17 @@ def _errors(kind: KeyKind, key: str, value: Any) -> Iterator[str]:
     yield from map(explained, kind.errors(key, value))
 
 
+OF_GROUPS = ("trainable", "model", "data", "optimizer", "schedule")
+"""Sections that are chosen as a whole."""
+
+
+def text_errors(choices: Mapping[str, str], similar: Mapping[str, list[str]] | None = None) -> Iterator[str]:
+    """Yield a line for each of these sections, in place of which a file has a text; `similar` choices come first."""
+    for group, choice in choices.items():
+        chosen = [*(similar or {}).get(group, ()), choice][0]
+        yield f"{group} is not {choice!r}: a file chooses it by defaults: [override /{group}: {chosen}]"
+
+
 def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for every value that should be a section or a list and is not; the rest cannot be read then."""
     for section, keys in SECTIONS.items():
@@ -40,9 +51,7 @@ def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
             hint = f": {instead}" if instead else ""
             shown = "null" if given is None else repr(given)
             yield f"{section} must be a section with {', '.join(keys)}, not {shown}{hint}"
-    for group in ("trainable", "model", "data", "optimizer", "schedule"):
-        if isinstance(choice := config.get(group), str):
-            yield f"{group} is not {choice!r}: a file chooses it by defaults: [override /{group}: {choice}]"
+    yield from text_errors({group: config[group] for group in OF_GROUPS if isinstance(config.get(group), str)})
     for key, kind in SCHEMA.items():
         if not isinstance(kind, Structure) or not _is_in_section(config, key):
             continue

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -226,7 +227,11 @@ class Replacement:
         """The override that it needs beside it, and the remark on it in brackets; empty if there is none."""
         entry = Synonyms.read().remarks.get(self.text, {})
         beside = f" {_filled(entry['with'])}" if "with" in entry else ""
-        return beside + (f" ({entry['remark']})" if "remark" in entry else "")
+        tracker = re.fullmatch(r"tracker\.(\w+)\.enabled=true", self.text)
+        is_missing = tracker is not None and find_spec(tracker[1]) is None
+        remarks = [entry["remark"]] if "remark" in entry else []
+        remarks += [f"after pip install 'sweep-orchestrator[{tracker[1]}]'"] if tracker and is_missing else []
+        return beside + (f" ({'; '.join(remarks)})" if remarks else "")
 
     def exists(self, config: Surroundings) -> bool:
         """Return whether the config has it."""

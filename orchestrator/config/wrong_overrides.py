@@ -22,10 +22,12 @@ from omegaconf import DictConfig, OmegaConf
 from orchestrator.config.compose import WRONG, parsed_axes
 from orchestrator.config.hydra_private import apply_override, error_line
 from orchestrator.config.key_checks import (
+    OF_GROUPS,
     axis_value_errors,
     group_errors,
     is_named,
     structure_errors,
+    text_errors,
     unread_keys,
     value_errors,
 )
@@ -114,7 +116,7 @@ class CompositionError(ConfigError):
         stand_ins: list[str] = []
         while True:
             try:
-                config = _composed([*fitting, override, *stand_ins])
+                config, texts = _with_sections([*fitting, override, *stand_ins])
             except WRONG as error:
                 missing = re.search(r"Could not find '(.+)/([^/']+)'", str(error))
                 group, choice = (missing[1], missing[2]) if missing else ("", "")
@@ -124,6 +126,8 @@ class CompositionError(ConfigError):
                 lines.append(f"{override}: {no_choice(group, choice, options)}")
                 stand_ins.append(f"{group}={[*close_to(choice, options), *options][0]}")
                 continue
+            similar = {group: close_to(text, self._groups.options(group)) for group, text in texts.items()}
+            lines += [f"{override}: {line}" for line in text_errors(texts, similar) if line not in str(self._unfit)]
             if lines:
                 self._unfit[override], self._stand_ins[override] = "\n".join(lines), stand_ins
             return config
@@ -209,6 +213,18 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
     config = compose(primary(), list(overrides))
     resolved(config)
     return config
+
+
+def _with_sections(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Return the composed config, with default sections where files have a text; and these texts. Raises WRONG's."""
+    config = compose(primary(), list(overrides))
+    texts = {group: config[group] for group in OF_GROUPS if isinstance(config.get(group), str)}
+    if texts:
+        usual = compose(primary(), [])
+        for group in texts:
+            config[group] = usual[group]
+    resolved(config)
+    return config, texts
 
 
 def unread_errors(keys: Sequence[str], config: DictConfig, overrides: Sequence[str], groups: Groups) -> list[str]:

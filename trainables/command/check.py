@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.axes import is_number
-from sweeps.errors import close_to
+from sweeps.errors import close_to, nearest
+from sweeps.metric import column_of, named_metric
 from sweeps.trial import BUDGET_UNITS
 from trainables.availability import not_here, runs_here
 from trainables.command.metric_declarations import declared
@@ -72,6 +73,10 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         yield from _argv_errors(settings, words, config)
     yield from _pattern_errors(settings)
     yield from declared(settings.metrics)
+    metric = named_metric(config)
+    # A framework may report any metric, but hardly one that differs from another by a letter.
+    if column_of(metric) not in settings.metrics and (close := nearest(metric, settings.metrics)):
+        yield f"report.metric={metric}: the command's output is read for no such metric{close}"
 
 
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:

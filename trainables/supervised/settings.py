@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from sweeps.axes import is_number, is_whole
-from sweeps.errors import UnknownChoice
+from sweeps.errors import UnknownChoice, nearest
 from sweeps.layout import may_shard
+from sweeps.metric import column_of, named_metric
 from sweeps.trial import FEWEST_WARMUP_STEPS, FEWEST_WINDOW_STEPS, SHORTEST_WARMUP_S, SHORTEST_WINDOW_S
 from trainables.availability import absent, not_here, runs_here
 from trainables.component_registry import (
@@ -159,6 +160,10 @@ class TrainingSettings:
             )
 
 
+REPORTED = ("val_accuracy", "val_loss", "bits_per_byte", "accuracy", "loss")
+"""The metrics of this training, the validation's first."""
+
+
 def errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each error that shows without loading the data and without a device."""
     model, data = config.get("model") or {}, config.get("data") or {}
@@ -170,6 +175,9 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"trainable: a value has the wrong type: {error}"
     report = config.get("report") or {}
     target = report.get("target")
+    metric = named_metric(config)
+    if metric not in ("auto", *REPORTED) and column_of(metric) not in REPORTED:
+        yield f"report.metric={metric}: this training reports {', '.join(REPORTED)}{nearest(metric, REPORTED)}"
     measures_accuracy = report.get("metric") in ("auto", "val_accuracy") and data.get("name") not in TEXTS
     if measures_accuracy and is_number(target) and not 0 < target <= 1:
         yield f"report.target={target:g} is not a share of 1, such as 0.9, as val_accuracy is"

@@ -467,7 +467,6 @@ def test_unknown_words_have_no_suggestion() -> None:
 @pytest.mark.parametrize(
     ("word", "written"),
     [
-        ("wandb", "write tracker.wandb.enabled=true (it is offline unless tracker.wandb.mode=online)"),
         ("json", "write format=json"),
         ("compare", "write mode=compare"),
         ("gpus", "write 'sweep.axes.gpus=[…]'"),
@@ -506,6 +505,14 @@ def test_an_unknown_letter_names_the_help(capsys: pytest.CaptureFixture[str]) ->
 
 def test_options_of_a_launch_are_one_mapping() -> None:
     assert instead_of_key(Typed("launch.partition", "gpu")) == "write 'launch.options={partition: gpu}'"
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_tracker_names_its_extra_at_once(is_installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(synonyms, "find_spec", lambda name: object() if is_installed else None)
+    written = instead_of_key(Typed("mlflow", "true"))
+    assert written.startswith("write tracker.mlflow.enabled=true")
+    assert ("pip install 'sweep-orchestrator[mlflow]'" in written) is not is_installed
 
 
 def test_a_prediction_is_a_forecast_of_more_gpus() -> None:
@@ -606,6 +613,7 @@ def test_braces_of_the_user_are_not_filled(text: str) -> None:
     [
         (("model: resnet19", "data: digit"), "epochs: 3\nreport: {margn: 1}", ("resnet19", "digit", "epochs", "margn")),
         ((), "model: resnet19\nreport: 5\ndata: digit", ("resnet19", "digit", "report")),
+        ((), "optimizer: adamm\nepochs: 3\nbudget: {epochs: 3x}", ("/optimizer: adam]", "epochs", "3x")),
     ],
 )
 def test_all_errors_of_a_sweep_file_are_reported_at_once(

@@ -120,6 +120,20 @@ def test_all_errors_are_reported():
 
 
 @pytest.mark.parametrize(
+    ("metric", "columns", "wrong"),
+    [
+        ({"name": "val_acuracy", "better": "higher"}, [], True),
+        ("val_acc", [], False),
+        ("f1", [], False),  # a framework may report it
+        ({"name": "val_acuracy", "better": "higher"}, ["val_acuracy"], False),
+    ],
+)
+def test_a_misspelt_metric_is_an_error(metric, columns, wrong):
+    metrics = config()["trainable"]["metrics"] | dict.fromkeys(columns)
+    assert bool(list(errors(config(metrics=metrics) | {"report": {"metric": metric}}))) is wrong
+
+
+@pytest.mark.parametrize(
     ("name", "unit", "tokens_per_sample", "has_value"),
     [
         ("steps", "tokens", 128, True),

@@ -73,6 +73,8 @@ GROWING = {"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}
         ({"tensor_parallel": 2}, ["not of mlp"]),
         ({"trainable": {"val_fraction": "much"}}, ["trainable: "]),
         ({"report": {"metric": "auto", "target": 93}}, ["report.target=93"]),
+        ({"report": {"metric": {"name": "val_acuracy", "better": "higher"}}}, ["(did you mean 'val_accuracy'?)"]),
+        ({"report": {"metric": "val_acc"}}, []),
         ({"schedule": GROWS | {"gamma": 0.3}}, ["schedule.gamma=0.3"]),
         ({"schedule": {"name": "step", "milestones": [0.5, 80]}}, ["schedule: milestones [80]"]),
         ({"schedule": {"name": "step", "milestones": 0.5}}, ["schedule: milestones 0.5"]),
