@@ -58,7 +58,7 @@ class Total:
         return mean_interval(self.logs).map(np.exp)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Contenders:
     """The cells to choose from, and the choice.
 

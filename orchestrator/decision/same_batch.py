@@ -5,6 +5,7 @@ Speeds are throughputs, in samples per second, of cells that are ok and have a v
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from orchestrator.statistics.intervals import Array
 from sweeps.lr_rule import SAME_AT_REFERENCE
 
 
+@functools.lru_cache(maxsize=1)
 def factors_of_speedup(contenders: Contenders) -> tuple[Array, Array]:
     """Return what each cell's GPUs and what its batch contribute to its speed-up over the baseline; NaN if unknown.
 
