@@ -90,7 +90,7 @@ def test_a_repaired_sweep_runs_again(place):
 def test_diverged_and_infeasible_trials_are_results(place):
     axes = ("sweep.axes.gpus=[1,64]", "sweep.axes.seed=[2]")
     status, out, _ = place.run("sweep=traced", *axes, "trainable.diverges=2")
-    assert status == 0 and len(place.ran()) == 4
+    assert status == 1 and len(place.ran()) == 4
     statuses = pd.read_csv(place.results / "tables/summary.csv").groupby("gpus").status.unique()
     assert statuses.map(list).to_dict() == {1: ["diverged"], 64: ["infeasible"]}
     assert "needs 64 ranks" in out

@@ -128,7 +128,7 @@ def test_without_a_cell_within_the_margin_nothing_is_recommended() -> None:
     bad = [record_of(2, s, metrics=measured(200, 0.5), provenance={"device_model": "GPU 0"}) for s in range(3)]
     decision = decided([*good, *bad])
     assert decision.headline.code == "none_within_margin" and left_out(decision) == {"cells_not_timed": 1}
-    assert decision.headline.values["baseline"] == "1×32 none, device=GPU 0 + GPU 1 + GPU 2"
+    assert decision.headline.values["baseline"] == "1×32 none, GPU 0 + GPU 1 + GPU 2"
 
 
 def test_an_unfinished_sweep_is_provisional() -> None:
