@@ -1,4 +1,4 @@
-"""The speed-up table in Markdown, and the sentences about what its figures leave out."""
+"""The table of scaling in Markdown, and the sentences about what its figures leave out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LAUNCHES = (
 )
 _ELSEWHERE = (
     "ran on other machines than the baseline, or on the same machines after a restart (same_machines). Differences"
-    " between machines affect the speed-up, and its interval does not include them."
+    " between machines affect the scaling, and its interval does not include them."
 )
 _SHARED = (
     "the timings of trials with the same steps and seeds under another learning rate, which does not change the speed"
@@ -74,10 +74,10 @@ _WHY_EMPTY = {
 def speedup_markdown(cells: pd.DataFrame) -> str:
     """Return the document: how to read the table, the table, and what explains its gaps."""
     if cells.empty:
-        return "# Speed-up\n\nNo trial has ended yet.\n"
+        return "# Scaling\n\nNo trial has ended yet.\n"
     about = [
         f"{_SCALING[cells['scaling'].iloc[0]]}, or the baseline that the sweep names.",
-        "Efficiency: the speed-up divided by the ideal speed-up, which is the ratio of the numbers of GPUs.",
+        "Scaling: the throughput over the baseline's. Efficiency: its share of the ratio of GPUs.",
         f"Brackets: 95% intervals ({method(cells)}) of log ratios, paired by seed if both cells have the same ok"
         " seeds.",
     ]
@@ -104,7 +104,7 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
         about.append("† This timing is not valid; the note says why.")
     table = markdown(speedup_frame(cells))
     below = [*_remedies(cells), *_slower_clocks(cells), *_gaps(cells)]
-    return "\n".join([*head(cells, "Speed-up"), *about, "", table, "", *below])
+    return "\n".join([*head(cells, "Scaling"), *about, "", table, "", *below])
 
 
 def one_process(cells: pd.DataFrame) -> list[str]:
@@ -129,8 +129,8 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
                 "cell": cell_label(row, differing),
                 "global batch": row["global_batch_size"],
                 unit: timed_figure(row, throughput),
-                "speed-up": speedup_text(row),
-                # Without its interval, which is as wide as that of the speed-up.
+                "scaling": speedup_text(row),
+                # Without its interval, which is as wide as that of the scaling.
                 "efficiency": efficiency_text(row, interval=False),
                 "lost most to": f"{words_of(lost, row, cells)} ({numbers.percent(row[lost])}%)" if lost else "",
                 "to target": figure(row, "speedup_to_target", numbers.times, "×", interval=False),
@@ -147,7 +147,7 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def speedup_text(row: Row) -> str:
-    """Return a cell's speed-up; the baseline's is 1 by definition."""
+    """Return a cell's scaling; the baseline's is 1 by definition."""
     return "1× (baseline)" if _is_baseline(row) else timed_figure(row, "speedup", numbers.times, "×")
 
 
@@ -168,7 +168,7 @@ def _remedies(cells: pd.DataFrame) -> list[str]:
     unknown = (cells["efficiency"] < 1 - NOTEWORTHY) & (cells["gpus"] > 1) & cells["lost_rest"].isna()
     if count := int((unknown & (cells["cell_id"] != cells["baseline_cell_id"])).sum()):
         cells_lose = numbers.counted(count, "cell loses", "cells lose")
-        lines += [f"{cells_lose} speed-up for an unknown reason: the trials do not report the parts of a step.", ""]
+        lines += [f"{cells_lose} scaling for an unknown reason: the trials do not report the parts of a step.", ""]
     return lines
 
 
@@ -188,13 +188,13 @@ def _slower_clocks(cells: pd.DataFrame) -> list[str]:
 
 
 def _gaps(cells: pd.DataFrame) -> list[str]:
-    """Return sentences on cells without a speed-up, and on columns of summary.csv that are empty."""
+    """Return sentences on cells without a scaling, and on columns of summary.csv that are empty."""
     lines = []
-    # If no cell has a speed-up, the list of empty columns says so.
+    # If no cell has a scaling, the list of empty columns says so.
     missing = cells["speedup"].isna() & cells["samples_per_s"].notna()
     if missing.any() and not missing.all():
         many = numbers.counted(int(missing.sum()), "cell has", "cells have")
-        lines += [f"{many} no speed-up: there is no ok cell that differs only in its number of GPUs.", ""]
+        lines += [f"{many} no scaling: there is no ok cell that differs only in its number of GPUs.", ""]
     # Readers ask for these columns, so their absence has a reason.
     empty = [f"{column} ({why})" for column, why in _WHY_EMPTY.items() if cells[column].isna().all()]
     return [*lines, f"Empty in summary.csv: {', '.join(empty)}.", ""] if empty else lines

@@ -38,7 +38,7 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
     assert len(results.trials) == 2 and results.summary.n_ok.tolist() == [2]
     curves = results.curves()
     assert curves.epoch.tolist() == [1, 1] and sorted(curves.seed) == [0, 1] and set(curves.device_batch_size) == {8}
-    assert "# Speed-up: mine" in results.markdown("speedup")
+    assert "# Scaling: mine" in results.markdown("speedup")
 
     again = run_sweep(OmegaConf.create(SMALL))
     assert "2 of 4 trials" in capsys.readouterr().out

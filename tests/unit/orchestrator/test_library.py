@@ -25,8 +25,8 @@ def test_a_missing_table_is_reported_with_the_existing_ones(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError, match="speedup.md.*mode=report results_dir="):
         load_results(tmp_path).markdown("speedup")
     (tmp_path / "tables").mkdir()
-    (tmp_path / "tables/speedup.md").write_text("# Speed-up\n")
-    assert load_results(tmp_path).markdown("speedup") == "# Speed-up\n"
+    (tmp_path / "tables/speedup.md").write_text("# Scaling\n")
+    assert load_results(tmp_path).markdown("speedup") == "# Scaling\n"
     with pytest.raises(FileNotFoundError, match="speedups.md: .*speedup$"):
         load_results(tmp_path).markdown("speedups")
 

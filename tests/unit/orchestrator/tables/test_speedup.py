@@ -14,7 +14,7 @@ from tests.unit.orchestrator.tables.markdown import table_rows
 def test_speedups_have_intervals_baselines_and_daggers(records: list[TrialRecord]) -> None:
     text = speedup_markdown(collect(records, scaling="weak", reference_batch_size=32)[1])
     rows = {row["cell"]: row for row in table_rows(text)}
-    columns = ("global batch", "samples/s", "speed-up", "efficiency", "status")
+    columns = ("global batch", "samples/s", "scaling", "efficiency", "status")
     # 2 gpus: log ratios ln 1.8 and ln 2, mean ln 1.897, half ln(2/1.8)/2 · t(.975, 1) = 0.669; e^±0.669 times 1.897.
     assert {cell: tuple(row[column] for column in columns) for cell, row in rows.items()} == {
         "1×32 none": ("32", "1,000 [1,000, 1,000]", "1× (baseline)", "", "ok"),
@@ -67,7 +67,7 @@ def test_rows_follow_numbers_and_labels_name_varying_axes() -> None:
 
 
 def test_document_without_trials_is_short() -> None:
-    assert speedup_markdown(collect([], scaling="weak")[1]).startswith("# Speed-up\n\n")
+    assert speedup_markdown(collect([], scaling="weak")[1]).startswith("# Scaling\n\n")
 
 
 @pytest.mark.parametrize(("processes", "cells"), [(("7", "7"), 2), (("0", "1"), 0)])
