@@ -42,6 +42,10 @@ def main() -> int:
         hiding = _hiding_in(error)
         if hiding:
             return _hidden_by(hiding)
+        if isinstance(error, ModuleNotFoundError) and error.name and "orchestrator" not in error.name:
+            remedy = "write `uv run` before the command, or activate the environment that has it (docs/installation.md)"
+            print(f"{sys.executable} has no package {error.name}: {remedy}", file=sys.stderr)
+            return 2
         raise
     outlast_readers()
     _on_signals(end_at_once)  # until a sweep runs there is nothing to clean up

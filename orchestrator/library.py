@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.config.commands import program
 from orchestrator.config.overrides import overrides_of
 from orchestrator.config.request import RUNNING, VAL_ACCURACY, Metric
 from orchestrator.store import curve_file
@@ -292,7 +293,7 @@ class SweepResults:
             others = sorted(table.stem for table in path.parent.glob(f"*{path.suffix}"))
             none = "this is not the folder of a sweep"
             if folder.journal.is_file():
-                none = f"python -m orchestrator mode=report results_dir={self.folder} writes it, once a trial has ended"
+                none = f"{program()} mode=report results_dir={self.folder} writes it, once a trial has ended"
             hint = f"existing tables: {', '.join(others)}" if others else none
             raise FileNotFoundError(f"there is no {path}: {hint}")
         return path

@@ -22,6 +22,9 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
         signal.signal(number, handler)
 
 
+# Commands that users are told would begin with `uv run`.
+os.environ.pop("UV_RUN_RECURSION_DEPTH", None)
+
 # Workers, and the hundreds of processes that tests start, would otherwise compile the same modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.cli.recorded_arguments import arguments_in, command_again, recorded_arguments
-from orchestrator.config.commands import command, shell_command
+from orchestrator.config.commands import command, program, shell_command
 from orchestrator.config.compose import Composition
 from orchestrator.config.overrides import key_of, literal, rewritten
 from orchestrator.config.request import READING
@@ -117,7 +117,7 @@ def _why_ignored(mode: str, overrides: Sequence[str], place: Path, recorded: Seq
     shown = _as_words(overrides)
     read_only = f"{shown} has no effect: mode={mode} only reads {place}"
     if not any(_is_ignored(override, "report") for override in overrides):
-        return f"{read_only}: write python -m orchestrator mode=report results_dir={literal(str(place))} {shown}"
+        return f"{read_only}: write {program()} mode=report results_dir={literal(str(place))} {shown}"
     where = [f"results_dir={literal(str(place.parent))}", f"sweep.name={literal(free_beside(place).name)}"]
     dropped = tuple(f"{key_of(override)}=" for override in (*overrides, *where, "rerun", "mode"))
     rows = f'load_results("{place}").summary in Python has a row per cell to choose from, or ' * any(

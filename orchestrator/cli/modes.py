@@ -221,7 +221,9 @@ def write_project(config: Mapping[str, Any]) -> int:
         print(file)
     for file in kept:
         print(f"{file} exists and is kept")
-    print(f"\nnext: cd {target} && python -m orchestrator -cd conf sweep=mine mode=plan    (README.md has the rest)")
+    from orchestrator.config.commands import program
+
+    print(f"\nnext: cd {target} && {program()} -cd conf sweep=mine mode=plan    (README.md has the rest)")
     return 0
 
 

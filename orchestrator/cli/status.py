@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.config.commands import program
 from orchestrator.schedule.simulation import TimeLeft
 from orchestrator.store import files
 from orchestrator.store.history import History
@@ -228,7 +229,7 @@ def show_list(folder: Path, rows: Sequence[Mapping[str, Any]], configs: Sequence
             # As plain text: names may have brackets, and a stranger's table any value.
             table.add_row(*(Text(str(value)) for value in shown))
         console.print(table)
-        one = f"python -m orchestrator mode=status results_dir={folder / rows[0]['sweep']}"
+        one = f"{program()} mode=status results_dir={folder / rows[0]['sweep']}"
         console.print(f"one of them: {one}", markup=False, soft_wrap=True)
     else:
         console.print(f"no sweeps in {folder}", markup=False, soft_wrap=True)

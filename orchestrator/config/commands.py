@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,12 +18,17 @@ _DOTTED_AXIS = re.compile(r"\+\+sweep\.axes=\{([\w./@-]+):(.*)\}", re.DOTALL)
 _FOLDER = re.compile(r"hydra\.searchpath=\[file://([^,\]]+)\]")
 
 
+def program() -> str:
+    """Return the words that start this program here: those of `uv run` if uv started it."""
+    return f"{'uv run ' if 'UV_RUN_RECURSION_DEPTH' in os.environ else ''}python -m orchestrator"
+
+
 def shell_command(overrides: Sequence[str]) -> str:
     """Return the equivalent shell command, without the `KEY=null` that setting an alternative implies."""
     set_keys = {key for key, _, value in (override.partition("=") for override in overrides) if value != "null"}
     implied = {f"{other}=null" for key in set_keys for other in alternatives(key)}
     typed, last = _with_command_last([override for override in overrides if override not in implied])
-    words = ["python -m orchestrator"]
+    words = [program()]
     for override in typed:
         folder = _FOLDER.fullmatch(override)  # a single folder of the user's configs
         if not folder:

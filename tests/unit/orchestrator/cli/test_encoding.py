@@ -33,6 +33,14 @@ def test_module_that_hides_ours_or_pythons_is_named(tmp_path: Path, hiding: str)
     assert told.stderr.startswith(str(tmp_path / hiding)) and len(told.stderr.splitlines()) == 1
 
 
+def test_python_without_the_needed_packages_is_told_in_one_line() -> None:
+    command = [sys._base_executable, "-S", "-m", "orchestrator", "mode=plan"]  # type: ignore[attr-defined]
+    place = Path(__file__).parents[4]
+    told = subprocess.run(command, env={}, cwd=place, capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stdout) == (2, "") and len(told.stderr.splitlines()) == 1
+    assert "has no package" in told.stderr and "`uv run`" in told.stderr
+
+
 def test_modules_named_as_those_of_pythons_own_start_are_no_error(tmp_path: Path) -> None:
     for name in ("enum", "re", "token"):
         (tmp_path / f"{name}.py").touch()

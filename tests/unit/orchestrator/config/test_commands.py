@@ -17,6 +17,11 @@ def test_shell_command_leaves_out_implied_nulls():
     assert shlex.split(shell_command(asked))[-2:] == ["sweep.axes.global_batch_size=null", "trainable.argv='a {lr}'"]
 
 
+def test_a_program_that_uv_started_is_started_by_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
+    assert shell_command(["mode=plan"]) == "uv run python -m orchestrator mode=plan"
+
+
 def test_config_folder_becomes_one_flag():
     one = ["sweep=mine", "hydra.searchpath=[file://my conf]"]
     assert shlex.split(shell_command(one))[-3:] == ["sweep=mine", "-cd", "my conf"]
