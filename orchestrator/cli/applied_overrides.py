@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -60,6 +61,11 @@ def applicable(errors: Sequence[str], overrides: Sequence[str]) -> list[str]:
     given = {key_of(override): override.partition("=")[2] for override in overrides}
     mode, name = given.get("mode", ""), given.get("sweep.name", "").strip("'\"")
     place = Path(given.get("results_dir", "results").strip("'\""), name).absolute()
+    name = given.get("sweep", "").strip("'\"")
+    others = [override for override in overrides if key_of(override) != "sweep"]
+    again = command_again(os.path.join(given.get("results_dir", "results"), name), others) if name else ""
+    if again and any(line.startswith(f"'sweep={name}': there is no sweep") for line in errors):
+        return [f"'sweep={name}': {name} is the name of results: write {again}"]
     if "sweep" not in given and mode not in READING:
         return _of_the_sweep_in(str(place), errors, overrides) or list(errors)
     if mode not in _APPLIED or not ResultsFolder(place).journal.is_file():

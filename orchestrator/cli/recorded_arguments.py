@@ -108,6 +108,8 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
 def _folders_meant(mode: str, words: Sequence[str], *, chooses_config: bool) -> str:
     """Return what to write instead of folders without a key, `mode=compare A B` or `compare A B`; empty if none are."""
     folders = words
+    if not mode and all(map(_has_results, map(_folder_of, words))):
+        mode = "compare" if len(words) > 1 else "report"
     if not mode:
         name, *folders = words
         mode = name if name in READING else synonym_of("mode", name)

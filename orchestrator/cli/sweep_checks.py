@@ -8,8 +8,8 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
 from orchestrator.cli.recorded_arguments import command_again
@@ -24,7 +24,7 @@ from orchestrator.config.key_checks import (
     structure_errors,
     value_errors,
 )
-from orchestrator.config.overrides import FROM_PROGRAM, key_of
+from orchestrator.config.overrides import FROM_PROGRAM, key_of, script_name, varied, with_command
 from orchestrator.config.request import JSON, READING, RUNNING, Metric, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
@@ -102,7 +102,7 @@ def checked(composition: Composition) -> CheckedSweep:
         nodes = known_nodes(request)
         trials, trial_errors = _trials_of(sweep, nodes, has_wrong_axes=bool(wrong_axes))
         errors += trial_errors
-        errors += corrected_command(composition.arguments, trial_errors)
+        errors += corrected_command(composition, trial_errors)
     if errors:
         raise ConfigError(errors)
 
@@ -210,21 +210,25 @@ def rate_errors(arguments: Sequence[str]) -> Iterator[str]:
 _REPLACED = re.compile(r"trainable\.argv(?: names |: )(\S+?),? (?:is neither|and there is) .*: write (\S+)")
 
 
-def corrected_command(arguments: Sequence[str], errors: Sequence[str]) -> Iterator[str]:
-    """Yield the whole line to type if a command behind `--` has names or files that do not exist, or lacks its rate."""
-    replaced = [match.groups() for line in errors if (match := _REPLACED.fullmatch(line))]
-    lacks_rates = [line for line in errors if line in rate_errors(arguments)]
-    if not (replaced or lacks_rates):
-        return
-    corrected = list(arguments)
-    for wrong, right in replaced:
-        corrected = [word.replace(wrong, right) if key_of(word) == "trainable.argv" else word for word in corrected]
-        # The sweep has the name of its script.
-        own_name = f"sweep.name={PurePath(wrong).stem}"
-        corrected = [f"sweep.name={PurePath(right).stem}" if word == own_name else word for word in corrected]
+def corrected_command(composition: Composition, errors: Sequence[str]) -> Iterator[str]:
+    """Yield the whole line to type if a command behind `--` has names or files that do not exist, or lacks a value."""
+    arguments, words = composition.arguments, value_at(composition.config, "trainable.argv")
     given = {key_of(argument) for argument in arguments}
-    rates = [rate for rate in _RATES if "{lr}" in str(corrected) and key_of(rate) not in given]
-    yield f"write {shell_command([*corrected, *rates])}"
+    replaced = [match.groups() for line in errors if (match := _REPLACED.fullmatch(line))]
+    is_fixed = any("so all values of sweep.axes" in line for line in errors)
+    if not isinstance(words, list) or "trainable.argv" not in given:  # of a file
+        return
+    if not (replaced or is_fixed or {*rate_errors(arguments)} & {*errors}):
+        return
+    own_name = f"sweep.name={script_name(words)}"
+    for wrong, right in replaced:
+        words = [word.replace(wrong, right) for word in words]
+    words = varied(words) if is_fixed else words
+    rates = [rate for rate in _RATES if "{lr}" in str(words) and key_of(rate) not in given]
+    # The sweep has the name of its script.
+    kept = [word for word in arguments if key_of(word) not in ("trainable", "trainable.argv") and word != own_name]
+    with suppress(ConfigError):
+        yield f"write {shell_command(with_command([*kept, *rates, '--', *words]))}"
 
 
 def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:

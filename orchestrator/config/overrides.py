@@ -127,19 +127,22 @@ def with_command(arguments: Sequence[str]) -> list[str]:
     if given.get("mode") != "init" and not any(word.startswith(chooses) for word in own):
         rates = "trainable.lr=0.1 trainable.reference_batch_size=32"
         with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
-        typed = list(map(with_known_names, words)) if any("{" in word for word in words) else _varied(words)
+        typed = list(map(with_known_names, words)) if any("{" in word for word in words) else varied(words)
         line = f"sweep=batch_scaling {rates} -- {' '.join(typed)}"
         errors.append(f"choose what to compare before --, and pass it by the script's own options: {line}")
     if errors:
         raise ConfigError(errors)
     # The words are data: Hydra would replace an interpolation in them.
     argv = [word.replace("${", "\\${") for word in words]
-    # The sweep has the name of the script, or of the module or program.
+    named = [] if "sweep.name" in given else [f"sweep.name={literal(script_name(words))}"]
+    return [*own, *named, "trainable=command", f"trainable.argv={literal(argv)}"]
+
+
+def script_name(words: Sequence[str]) -> str:
+    """Return the name of a command's sweep: that of its script, or of its module or program."""
     scripts = [word for word in words if PurePath(word).suffix in (".py", ".sh", ".ipynb")]
     modules = [module for option, module in zip(words, words[1:], strict=False) if option == "-m"]
-    name = re.sub(r"[^\w.-]", "_", PurePath([*scripts, *modules, words[0]][0]).stem) or "command"
-    named = [] if "sweep.name" in given else [f"sweep.name={literal(name)}"]
-    return [*own, *named, "trainable=command", f"trainable.argv={literal(argv)}"]
+    return re.sub(r"[^\w.-]", "_", PurePath([*scripts, *modules, words[0]][0]).stem) or "command"
 
 
 _OF_OPTIONS = {
@@ -150,7 +153,7 @@ _OF_OPTIONS = {
 """Options of launchers and scripts by the placeholder that their number stands for."""
 
 
-def _varied(words: Sequence[str]) -> list[str]:
+def varied(words: Sequence[str]) -> list[str]:
     """Return a command's words with placeholders for its numbers of GPUs, batch and rate; added where it has none."""
     varied: list[str] = []
     for before, word in zip(["", *words], words, strict=False):

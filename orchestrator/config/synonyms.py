@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,8 +44,11 @@ _given: ContextVar[Mapping[str, str]] = ContextVar("given")
 @contextmanager
 def given_in(arguments: Iterable[str]) -> Iterator[None]:
     """Context in which the places of the tables are filled with the values of these arguments."""
-    parts = (argument.lstrip("+-").partition("=") for argument in arguments)
-    before = _given.set({key: value for key, _, value in parts if re.fullmatch(r"[\w./+:-]+", value)})
+    parts = [argument.lstrip("+-").partition("=") for argument in arguments]
+    # A word may be a folder of results.
+    folders = [os.path.split(word) for word, is_key, _ in parts if not is_key and os.path.isdir(word)]
+    of_folder = {"results_dir": folders[0][0], "sweep.name": folders[0][1]} if folders else {}
+    before = _given.set(of_folder | {key: value for key, _, value in parts if re.fullmatch(r"[\w./+:-]+", value)})
     try:
         yield
     finally:

@@ -102,6 +102,17 @@ def test_another_target_has_the_command_that_measures_it(start: Callable[..., tu
     assert {"report.target=0.9", "sweep.name=batch_scaling_2"} <= {*words} and "mode=settle" not in words
 
 
+def test_a_folder_of_results_alone_is_a_report(start: Callable[..., tuple[int, str]], tmp_path: Path, capsys) -> None:
+    for folders, line in ((["other"], "mode=report "), (["other", "batch_scaling"], "mode=compare ")):
+        assert main([str(tmp_path / folder) for folder in folders]) == 2
+        assert f"write {line}results_dir={tmp_path}/other" in capsys.readouterr().err
+    folder = ResultsFolder(tmp_path / "other")
+    with Journal.open(folder.journal) as journal:
+        journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {"arguments": ["sweep=lm_scaling"]}})
+    assert main(["sweep=other", f"results_dir={tmp_path}", "mode=plan"]) == 2
+    assert "write python -m orchestrator sweep=lm_scaling mode=plan " in capsys.readouterr().err
+
+
 def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     status, told = start("mode=compare", f"compare.with={tmp_path}/other")
     assert status == 0
