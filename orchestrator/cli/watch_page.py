@@ -89,7 +89,8 @@ class WatchedSweep:
         shown = list(dict.fromkeys([*(trial["trial_id"] for trial in running), *self._with_curve]))[:MOST_CURVES]
         if trial_id in history.trials and trial_id not in shown:
             shown.append(trial_id)
-        recommendation = recommendation_in(self._folder) if history.missing is not None else {}
+        has_ended = history.missing is not None
+        recommendation = recommendation_in(self._folder) if has_ended else {}
         value = {
             "sweep": self._folder.root.name,
             "state": state,
@@ -98,10 +99,12 @@ class WatchedSweep:
             "machine": {"host": socket.gethostname(), "devices": self._devices()},
             "running": running,
             "logs": self._logs(trial_id) if trial_id in history.trials else [],
+            "folder": str(self._folder.trial(trial_id)) if trial_id in history.trials else "",
+            "report": str(self._folder.page) if has_ended and self._folder.page.is_file() else "",
         }
         answer: dict[str, Any] = self._secrets.value(value)
         curves = {shown_id: self._curve(shown_id) for shown_id in shown}
-        answer |= {"ended": self._ended, "leaders": self._leaders, "curves": curves}
+        answer |= {"ended": self._ended, "leaders": [] if has_ended else self._leaders, "curves": curves}
         return answer | {"again_s": max(EVERY_S, (time.thread_time() - began_s) / SHARE)}
 
     def _read(self) -> None:
@@ -122,7 +125,7 @@ class WatchedSweep:
         interim = InterimResults(self._metric, compared_margin(self._request.settings.report))
         judgements = judgements_of(records)
         rows = []
-        for record in records:
+        for record in reversed(records):  # as the driver takes them, so that of equal rates both name the same trial
             columns = {field.name: getattr(record, field.name) for field in fields(record)}
             columns["status"] = record.status
             judgement = judgements.get(record.trial_id, VALID)
@@ -140,10 +143,11 @@ class WatchedSweep:
                 "unit": unit,
                 "seconds": record.wall_s,
                 "gpu_util": record.metrics.get("gpu_util"),
+                "facts": _facts(record),
                 "note": "; ".join(filter(None, [why, record.note])),
             }
             rows.append(row)
-        self._ended = self._secrets.value(rows[:MOST_TRIALS])
+        self._ended = self._secrets.value(rows[::-1][:MOST_TRIALS])
         self._leaders = self._secrets.value(list(interim.lines()))
         self._journal = (status.st_size, status.st_mtime_ns)
 
@@ -192,6 +196,14 @@ class WatchedSweep:
             }
             for name, figures in readings.items()
         ]
+
+
+def _facts(record: TrialRecord) -> str:
+    """Return what the columns of the page lack: rate, global batch, loss, and when the trial ended."""
+    loss = record.metrics.get("loss")
+    parts = [f"LR {record.lr:.3g}", f"global batch {record.global_batch_size:,}"]
+    parts += [f"training loss {loss:.4g}"] if is_number(loss) else []
+    return ", ".join([*parts, f"ended {record.finished_at}"])
 
 
 class Server(ThreadingHTTPServer):

@@ -72,6 +72,7 @@ def test_disturbed_timings_are_no_leaders(server: Server) -> None:
     by_id = {row["trial_id"]: row for row in told["ended"]}
     assert by_id["ok-2-1"]["rate"] == 9000 and "disturbed" in by_id["ok-2-1"]["note"]
     assert by_id["ok-2-1"]["state"] == "disturbed"
+    assert by_id["ok-2-1"]["facts"].startswith("LR 0.1, global batch 64, ")
     assert "1,800 samples/s" in told["leaders"][0] and "2 GPUs 1.80×" in told["leaders"][1]
 
 
@@ -206,6 +207,9 @@ def test_a_dead_and_a_finished_sweep_are_shown(results_folder: ResultsFolder) ->
         told = value(server)
         assert told["state"]["state"] == "finished"
         assert told["answer"] == {"verdict": "clear", "sentence": "Use it."}
+        assert (told["leaders"], told["report"]) == ([], "")
+        results_folder.page.touch()
+        assert value(server)["report"] == str(results_folder.page)
 
 
 def test_the_page_asks_so_seldom_that_answers_take_a_small_share(
