@@ -62,6 +62,12 @@ class InterimResults:
         if not judgement.fault and unit.endswith("/s") and rate > 0:
             self._rates[row["measures"] or row["trial_id"]] = (rate, unit, row)
 
+    def timed_with_others(self, trial_ids: Iterable[str]) -> None:
+        """Take note that these trials have valid timings, which others measured."""
+        for trial_id in trial_ids:
+            if trial_id in self._rows:
+                self._rows[trial_id] = self._rows[trial_id][0], VALID
+
     def _metrics(self) -> dict[str, float]:
         """Return the metric of choice by ok trial, as far as it is known."""
         ok = {key: row for key, (row, _) in self._rows.items() if row["status"] == Status.OK}

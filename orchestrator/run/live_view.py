@@ -118,9 +118,7 @@ class Display:
         row = {"status": outcome.status, "note": outcome.note, "metrics": outcome.metrics, "disturbed": disturbed}
         self._interim.take({**trial.columns, **row}, judgement)
         # Not at each refresh: the results change only here, and going through thousands of trials takes a while.
-        if self._live:
-            self._footer = "\n".join(self._interim.lines())
-            self._invalid = faults_in_words(chain(*self._interim.invalid().values()))
+        self._update_results()
         if not self._live or outcome.status is not Status.OK:
             done = f"[{self._ended.total():{len(str(self._total))}}/{self._total}]"
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_label(trial)}"
@@ -130,6 +128,22 @@ class Display:
             notes += [with_reasons(FAULTS[judgement.fault][0], judgement)] if judgement.fault else []
             line += "".join(f"  {note}" for note in notes if note)
             self._print(line, style="" if outcome.status is Status.OK else "bold red")
+        self.refresh()
+
+    def _update_results(self) -> None:
+        if self._live:
+            self._footer = "\n".join(self._interim.lines())
+            self._invalid = faults_in_words(chain(*self._interim.invalid().values()))
+
+    def timed_with(self, others: Mapping[str, str]) -> None:
+        """Count timings as valid that are those of other trials, and print how many were not."""
+        before = sum(map(len, self._interim.invalid().values()))
+        self._interim.timed_with_others(others)
+        replaced = before - sum(map(len, self._interim.invalid().values()))
+        if replaced:
+            count = counted(replaced, "timing is replaced by that", "timings are replaced by those")
+            self._print(f"disturbed or doubtful: {count} of other trials with the same steps and seed")
+        self._update_results()
         self.refresh()
 
     def copied(self, trial: TrialSpec, original: TrialRecord, judgement: Judgement = VALID) -> None:

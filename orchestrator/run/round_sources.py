@@ -243,7 +243,7 @@ class Repetitions:
             repetitions = to_repeat(ran, ends, history.repeated, self._rerun_invalid)
             self._is_done = True
         count = counted(len(repetitions), "trial is", "trials are")
-        return Round(trials=repetitions, message=f"disturbed or doubtful timings: {count} timed again, one at a time")
+        return Round(trials=repetitions, message=f"disturbed or doubtful: {count} timed again, one at a time")
 
 
 class SharedTimings:

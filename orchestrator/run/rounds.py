@@ -110,8 +110,8 @@ class Rounds:
             for trial, end in answer.copied:
                 self._session.copied(trial, end)
                 self._branches.close(trial)
-            for trial_id, other in answer.timed_with.items():
-                self._session.timed_with(trial_id, other)
+            if answer.timed_with:
+                self._session.timed_with(answer.timed_with)
             self._session.left_out(answer.left_out)
             gone = {trial.trial_id for trial, _ in (*answer.copied, *answer.left_out)}
             gone |= {trial.trial_id for trial in answer.trials}

@@ -171,9 +171,11 @@ class Session:
         self._append_end(record, {"files": digests(self._folder.trial(trial.trial_id))})
         self._display.copied(trial, original, judgements_of([original]).get(original.trial_id, VALID))
 
-    def timed_with(self, trial_id: str, other: str) -> None:
-        """Journal that the timing of a trial is that of another one."""
-        self._journal.append(Kind.TIMED, {}, {"trial_id": trial_id, "timed_with": other})
+    def timed_with(self, others: Mapping[str, str]) -> None:
+        """Journal and show that timings are those of other trials, by trial."""
+        for trial_id, other in others.items():
+            self._journal.append(Kind.TIMED, {}, {"trial_id": trial_id, "timed_with": other})
+        self._display.timed_with(others)
 
     def drop_branch_point(self, branch: TrialSpec) -> None:
         """Delete the checkpoint that a branch started from."""

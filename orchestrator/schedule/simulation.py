@@ -106,6 +106,9 @@ _BELIEVED = 3
 """How many trials the plan's estimate counts as, beside those that have ended: the first of them start processes."""
 
 
+_START_S = 15.0  # of the first trial's processes, which says nothing about the pace of the others
+
+
 class TimeLeft:
     """Estimates the seconds until the last trial ends: those that the plan foresees, at the pace of the trials so far.
 
@@ -145,7 +148,7 @@ class TimeLeft:
         # Without a plan, an unknown part of the first trial's time is the start of its processes.
         if self._last_s is not None and share_s and (self._is_foreseen or self._is_under_way):
             self._done_s += share_s
-            self._took_s += now_s - self._last_s
+            self._took_s += max(min(share_s, now_s - self._last_s), self._paced_s(now_s))
         self._last_s, self._is_under_way = now_s, True
 
     def left_s(self, now_s: float, running: Iterable[str]) -> float | None:
@@ -154,11 +157,17 @@ class TimeLeft:
             return 0.0
         if not self._done_s:
             return None
-        since_s = 0.0 if self._last_s is None else now_s - self._last_s
         running_s = sum(map(self._share_s, running))
         # Running trials that are overdue show that the pace is slower.
-        pace = max(self._took_s / self._done_s, (self._took_s + since_s) / (self._done_s + running_s))
+        pace = max(self._took_s / self._done_s, (self._took_s + self._paced_s(now_s)) / (self._done_s + running_s))
+        since_s = 0.0 if self._last_s is None else now_s - self._last_s
         return max(0.0, pace * self._open_s - since_s, pace * (self._open_s - running_s))
+
+    def _paced_s(self, now_s: float) -> float:
+        """Return the seconds since the last end; those since the first start without a start of processes."""
+        if self._last_s is None:
+            return 0.0
+        return now_s - self._last_s if self._is_under_way else max(0.0, now_s - self._last_s - _START_S)
 
     def _share_s(self, trial_id: str) -> float:
         return self._shares_s.get(trial_id, 0.0)

@@ -272,9 +272,10 @@ def test_the_time_left_is_the_plans_at_the_pace_so_far():
     assert time_left.left_s(99.0, []) == 40
     time_left.started(100.0)
     assert time_left.left_s(104.0, ["a"]) == 36
-    assert time_left.left_s(150.0, ["a"]) == 60  # it is overdue: the other two take twice as long, too
+    assert time_left.left_s(115.0, ["a"]) == 30  # its processes had to start
+    assert time_left.left_s(150.0, ["a"]) == 48.75  # it is overdue: the other two take longer, too
     time_left.ended("a", 150.0)
-    assert time_left.left_s(150.0, ["b"]) == 60  # and its end changes nothing
+    assert time_left.left_s(150.0, ["b"]) == 48.75  # and its end changes nothing
     time_left.ended("probe", 151.0)
     time_left.ended("copy", 151.0)
     time_left.queued({"d": None})
@@ -335,3 +336,15 @@ def test_the_counts_are_those_of_the_trials_however_they_end():
         ("0 running, 4 waiting, 2 ok", 2, 6),
         ("0 running, 0 waiting, 2 ok, 2 skipped", 4, 4),
     ]
+
+
+def test_a_timing_that_another_trial_replaces_is_not_counted_as_disturbed():
+    with Display(console(terminal=False), waiting=TRIALS[:2]) as display:
+        for trial in TRIALS[:2]:
+            display.started(trial)
+            display.finished(trial, TrialOutcome(wall_s=1.5, metrics={"samples_per_s": 9.0}), DISTURBED)
+        display.timed_with({TRIALS[0].trial_id: TRIALS[1].trial_id, "unknown": TRIALS[1].trial_id})
+        display.timed_with({TRIALS[0].trial_id: TRIALS[1].trial_id})
+        assert sum(map(len, display._interim.invalid().values())) == 1
+        told = display._console.file.getvalue()
+    assert told.count("disturbed or doubtful: 1 timing is replaced by that of other trials") == 1

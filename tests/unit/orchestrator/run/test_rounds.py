@@ -100,7 +100,7 @@ def test_order_is_probes_phases_disturbed_timings_then_skips(monkeypatch):
     assert source.first == [PROBE] and not notes.told
     assert [source.next([]), source.next([])] == [TRIALS[:2], TRIALS[2:3]]
     assert source.next([]) == TRIALS[:1]
-    assert notes.told == [("disturbed or doubtful timings", 1)]
+    assert notes.told == [("disturbed or doubtful", 1)]
     assert not source.next([])
     assert notes.told[1:] == [(spec.seed, "phases") for spec in TRIALS[3:]]
 
@@ -126,14 +126,14 @@ def test_a_driver_repeats_a_disturbed_timing_only_once(monkeypatch):
     source, notes = made(monkeypatch, phased=False, disturbed=TRIALS[:1])
     assert len(source.first) == 6
     assert source.next([(TRIALS[5], SimpleNamespace(skipped_by="budget"))]) == TRIALS[:1] and source.next([]) == []
-    assert notes.told == [(TRIALS[5].seed, "budget"), ("disturbed or doubtful timings", 1)]
+    assert notes.told == [(TRIALS[5].seed, "budget"), ("disturbed or doubtful", 1)]
 
 
 def test_finished_sweep_repeats_the_remaining_disturbed_timings(monkeypatch):
     source, notes = made(
         monkeypatch, phased=False, disturbed=TRIALS[:1], planned_ends={spec.trial_id: ended(spec) for spec in TRIALS}
     )
-    assert source.first == TRIALS[:1] and notes.told == [("disturbed or doubtful timings", 1)]
+    assert source.first == TRIALS[:1] and notes.told == [("disturbed or doubtful", 1)]
     assert not source.next([])
 
 
