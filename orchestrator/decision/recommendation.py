@@ -191,6 +191,11 @@ class Cell:
     why_not: Remark | None
     """Why it is not the one to use; None for the one that is."""
 
+    @property
+    def is_timed(self) -> bool:
+        """True unless its timing is not valid."""
+        return self.timing_valid is not False
+
     def value(self, name: str) -> float:
         """Return the mean of a figure; NaN if it was not measured."""
         return self.figures[name].value if name in self.figures else math.nan

@@ -286,7 +286,7 @@ def _time(recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
     """Return the time that decides."""
     time = recommendation.deciding_time
     unknown = Figure(value=math.nan, unit="s")
-    figures = [unknown if cell.timing_valid is False else cell.figures[time] for cell in cells]
+    figures = [cell.figures[time] if cell.is_timed else unknown for cell in cells]
     unit = suited("s", *(figure.value for figure in figures))
     return Line(
         name="time",
@@ -303,7 +303,7 @@ def _time(recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
 
 def _amount(figure: str, recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
     unit = _unit(figure, recommendation)
-    texts = ["" if cell.timing_valid is False else unit.number(cell.value(figure)) for cell in cells]
+    texts = [unit.number(cell.value(figure)) if cell.is_timed else "" for cell in cells]
     return Line(name=figure, title=f"{figure} [{unit.name}]", texts=texts, rank=1)
 
 
@@ -311,10 +311,9 @@ def _with_start_up(recommendation: Recommendation, cells: Sequence[Cell]) -> Ite
     """Yield the speed-ups and costs that include start-up, if that matters."""
     if not start_up_matters(recommendation, cells):
         return
-    timed = [cell for cell in cells if cell.timing_valid is not False]
     speeds = [_ratio(_speed(recommendation, cell, "total_time")) for cell in cells]
     unit, has_costs = _unit("cost", recommendation), not recommendation.on_cpu
-    costs = [unit.number(cell.value("total_cost")) if has_costs and cell in timed else "" for cell in cells]
+    costs = [unit.number(cell.value("total_cost")) if has_costs and cell.is_timed else "" for cell in cells]
     # The baseline's speed-up is no figure of interest, and the room is another column's.
     speeds = [
         "" if cost and cell == recommendation.baseline else speed
@@ -327,17 +326,16 @@ def _with_start_up(recommendation: Recommendation, cells: Sequence[Cell]) -> Ite
 
 def start_up_matters(recommendation: Recommendation, cells: Iterable[Cell]) -> bool:
     """Return whether start-up adds more than MATERIAL to the time of one of these cells, and is left out of it."""
-    timed = [cell for cell in cells if cell.timing_valid is not False]
     # If total times decide, speed-ups and costs have the start-up already.
     return recommendation.deciding_time == "time" and any(
-        cell.value("total_time") > (1 + MATERIAL) * cell.value("time") for cell in timed
+        cell.value("total_time") > (1 + MATERIAL) * cell.value("time") for cell in cells if cell.is_timed
     )
 
 
 def _speed(recommendation: Recommendation, cell: Cell, time: str) -> float:
     """Return a cell's speed-up over the baseline by this time; NaN unless both have a valid timing."""
-    is_timed = recommendation.baseline is not None and recommendation.baseline.timing_valid is not False
-    return quotient(recommendation.baseline, cell, time) if is_timed and cell.timing_valid is not False else math.nan
+    is_timed = recommendation.baseline is not None and recommendation.baseline.is_timed
+    return quotient(recommendation.baseline, cell, time) if is_timed and cell.is_timed else math.nan
 
 
 def quotient(above: Cell | None, below: Cell | None, figure: str) -> float:
