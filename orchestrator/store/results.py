@@ -77,7 +77,7 @@ def read_results(folder: ResultsFolder) -> Results:
 def unknown_folders(folder: ResultsFolder, history: History) -> Iterable[Problem]:
     """Yield a problem if there are folders of trials that are not in the journal, or no folders at all."""
     if not folder.trials.is_dir():
-        yield Problem(where=folder.trials.name, what="missing, so there are no learning curves")
+        yield Problem(label="Curves", what=f"none: this copy of the results has no {folder.trials.name}/")
         return
     # Folders that were copied here from another sweep would mix its curves in.
     known = history.folders

@@ -93,7 +93,9 @@ def named(row: Row, columns: Sequence[str]) -> str:
         values["gpus"] = f"{values['gpus']:g}"
     texts = {column: numbers.fact(numbers.config_value(value)) for column, value in values.items()}
     names = short_names(columns)
-    return ", ".join(texts[column] if column in _CLEAR else f"{names[column]}={texts[column]}" for column in columns)
+    return ", ".join(
+        texts[column] if axis(column) in _CLEAR else f"{names[column]}={texts[column]}" for column in columns
+    )
 
 
 _CLEAR = ("device", "model", "data", "optimizer", "strategy", "trainable.precision")

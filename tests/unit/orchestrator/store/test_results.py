@@ -127,4 +127,4 @@ def test_rows_remain_without_the_trials_folder(tmp_path: Path) -> None:
     with Journal.open(folder.journal) as journal:
         journal.append(Kind.FINISHED, demo.records()[0].to_json())
     results = read_results(folder)
-    assert len(results.history.ends) == 1 and [problem.where for problem in results.problems] == ["trials"]
+    assert len(results.history.ends) == 1 and [problem.label for problem in results.problems] == ["Curves"]

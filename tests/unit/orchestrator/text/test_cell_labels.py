@@ -19,6 +19,7 @@ CELL = {"gpus": 2, "device": "NVIDIA H200", "lr_rule": "linear", "device_batch_s
             ["model", "model.width", "trainable.compile"],
             "2×256 linear, mlp, width=8, compile=on",
         ),
+        ({"axes.strategy": "ddp"}, ["axes.strategy"], "2×256 linear, ddp"),
         ({"a.width": 1, "b.width": 2}, ["a.width", "b.width"], "2×256 linear, a.width=1, b.width=2"),
         (
             {"lr_multiplier": 0.5, "axes.note": None},
