@@ -171,13 +171,14 @@ def recorded_arguments(history: History) -> list[str]:
 
 
 def continued(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the command that continues the sweep in each folder that `--resume FOLDER` or `mode=resume` names."""
-    if not any(argument.lstrip("-").startswith(("resume", "mode=resume")) for argument in arguments):
+    """Yield the command that continues the sweep in each folder that `--resume FOLDER` or `mode=continue` names."""
+    asked = ("resume", "continue", "restart")
+    if not any(argument.lstrip("-").removeprefix("mode=").startswith(asked) for argument in arguments):
         return
     words = [word for argument in arguments for word in argument.split("=") if word]
     for name, place in pairwise(words):
         # Other values, such as the name of a new sweep, may be names of folders as well.
-        if name.lstrip("-").replace("-", "_").startswith(("resume", "results_dir")):
+        if name.lstrip("-").replace("-", "_").startswith((*asked, "results_dir")):
             if command := command_again(place) or command_again(f"results/{place}"):
                 yield f"the same command continues a sweep: write {command}"
 

@@ -33,7 +33,7 @@ ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
 FROM_PROGRAM = "=<of the program>"
 """Follows the name of a section that a program gave as a whole, which no override can express."""
 
-_PLAIN = re.compile(r"[A-Za-z_/][\w./-]*")
+_PLAIN = re.compile(r"(?:[A-Za-z_/]|\.{1,2}(?=/|$))[\w./-]*")
 _WORDS = {"null", "true", "false", "nan", "inf"}
 
 

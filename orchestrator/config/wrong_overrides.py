@@ -42,13 +42,14 @@ from orchestrator.config.suggestions import (
     elsewhere,
     first,
     instead_of_key,
+    instead_of_section,
     instead_of_word,
     left_out,
     no_choice,
     own_file,
 )
 from orchestrator.config.synonyms import BLANK, Replacement, Surroundings, Synonyms, Typed
-from orchestrator.config.value_notations import values_in
+from orchestrator.config.value_notations import is_money, values_in
 from orchestrator.config.yaml_private import resolved
 from sweeps.axes import flat
 from sweeps.errors import ConfigError, close_to, nearest
@@ -338,6 +339,10 @@ def _unreadable(wrong: _Wrong) -> str:
         return f"{wrong.override!r}: {next(form_errors(value), '')}"
     if key not in wrong.config.names and label_axes(value) and (instead := instead_of_key(wrong.typed, wrong.config)):
         return f"{wrong.override!r}: there is no key {key!r}: {instead}"  # only=gpus=1,lr_rule=linear
+    if is_money(value):  # a lexer knows no sign of a currency
+        instead = f"write {Replacement(key).override(wrong.typed)}" if key in SCHEMA else instead_of_section(key, value)
+        if instead := instead or instead_of_key(wrong.typed, wrong.config):
+            return f"{wrong.override!r}: {instead}"
     # Labels and environment variables are given by `++`, which the user has not typed.
     written = wrong.override.removeprefix("++")
     return f"{written!r}: {error_line(wrong.error)}{_quoting(written, wrong.error)}"

@@ -43,7 +43,9 @@ def report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
     return run
 
 
-@pytest.mark.parametrize("words", ["--resume {}", "--resume-from={}", "mode=resume results_dir={}", "resume={}"])
+@pytest.mark.parametrize(
+    "words", ["--resume {}", "mode=continue {}", "--resume-from={}", "mode=resume results_dir={}", "resume={}"]
+)
 def test_a_folder_to_resume_names_its_command(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(tmp_path / "kept", "sweep=batch_scaling", "results_dir=elsewhere", "sweep.axes.seed=[0]")
     assert main(words.format(tmp_path / "kept").split()) == 2
