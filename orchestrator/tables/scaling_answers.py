@@ -67,7 +67,7 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
         name = without_rate(cell) if cell else step_cell.name
         # The headline has the chosen cell, and further steps begin at a cell that was named.
         of = "" if cell == recommendation.chosen and len(step.cells) == 1 else name
-        of = of if step.name_of_fewer in told else f"{without_rate(fewer)} → {name}"
+        of = of if step.name_of_fewer in told else _from_to(without_rate(fewer), name)
         gain, cost = quotient(fewer, cell, "total_time"), quotient(cell, fewer, "total_cost")
         has_start_up = not recommendation.on_cpu and start_up_matters(recommendation, filter(None, (fewer, cell)))
         yield {
@@ -85,6 +85,12 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
             **_beside(step, cell, recommendation),
         }
         told |= {step.name_of_fewer, step_cell.name}
+
+
+def _from_to(fewer: str, name: str) -> str:
+    """Return `1×128 none → 2×32 sqrt`; `1×128→2×32 sqrt` for cells that differ in GPUs and batch alone."""
+    (size, _, of_fewer), (_, _, of_name) = fewer.partition(" "), name.partition(" ")
+    return f"{size}→{name}" if of_fewer == of_name else f"{fewer} → {name}"
 
 
 def _beside(step: GpuStep, cell: Cell | None, recommendation: Recommendation) -> dict[str, Any]:

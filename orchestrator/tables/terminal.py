@@ -23,7 +23,13 @@ from orchestrator.decision.recommendation import CLEAR, Recommendation
 from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import Candidates
 from orchestrator.tables.not_counted import details_of_not_counted, not_counted
-from orchestrator.tables.recommendation import RUNNER_UP, RecommendationText, cost_of_settling, in_sentences
+from orchestrator.tables.recommendation import (
+    RUNNER_UP,
+    TIE_LABEL,
+    RecommendationText,
+    cost_of_settling,
+    in_sentences,
+)
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.text.numbers import counted, duration, one_line
 from sweeps.status import Status
@@ -220,7 +226,7 @@ def _facts(end: SweepEnd, text: RecommendationText) -> list[tuple[int, str, str]
     problems += [document.line for document in end.documents.values() if document.line]
     return [
         # The first doubt is that of the verdict, and the first problem often the cause of the others.
-        *((2 if label == RUNNER_UP else 1, label, answer) for label, answer in text.answers),
+        *(({RUNNER_UP: 2, TIE_LABEL: 0}.get(label, 1), label, answer) for label, answer in text.answers),
         *((min(place, 1) * 5, label, doubt) for place, (label, doubt) in enumerate(text.facts)),
         *([(1, "Trials", trials)] if trials else []),
         *((4, label, detail) for label, detail in details),

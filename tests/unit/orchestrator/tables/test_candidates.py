@@ -151,7 +151,7 @@ def test_each_number_of_gpus_has_a_verdict_and_the_figures_of_one_cell() -> None
     # Eight GPUs are recommended, because they are the fastest, and cost more than they gain. Only the first comparison
     # names its cell with fewer GPUs, because later ones begin at a cell that was named. The headline names the choice.
     assert answers(found)[:3] == [
-        ("1→2 GPUs", "worth it: 2.00× for 1.00× the cost (1×32 none → 2×32 none)"),
+        ("1→2 GPUs", "worth it: 2.00× for 1.00× the cost (1×32→2×32 none)"),
         ("2→4 GPUs", "no gain: 1.00× for 1.99× (4×32 none)"),
         ("2→8 GPUs", "costly: 1.95× for 2.05×"),
     ]
@@ -199,7 +199,7 @@ def test_a_gain_of_another_cell_than_the_chosen_one_names_it() -> None:
     assert step.cell is not None and step.if_held is not None
     assert (step.if_held.name, step.cell.name) == (recommendation.name, "2×32 none") == ("2×128 none", "2×32 none")
     first, second = text.split(", else ")
-    assert first.startswith("worth it if accuracy holds") and first.endswith("(1×32 none → 2×128 none)")
+    assert first.startswith("worth it if accuracy holds") and first.endswith("(1×32→2×128 none)")
     assert second.startswith("worth it: ") and second.endswith("(2×32 none)")
     safe = recommendation.cell(recommendation.safe_cell_id)
     assert safe is not None and (recommendation.verdict, safe.name) == (UNDECIDED, "2×32 none")
@@ -214,7 +214,7 @@ def test_a_step_that_may_lose_accuracy_depends_on_it() -> None:
     assert step.worth == UNDECIDED and step.if_held is None
     assert step.cell is not None and (step.cell.name, step.cell.worth) == (recommendation.name, WORTH)
     ((_, text),) = [answer for answer in answers(recommendation) if answer[0] == step.name]
-    assert text.startswith("worth it if accuracy holds: ") and text.endswith("(1×32 none → 2×32 none)")
+    assert text.startswith("worth it if accuracy holds: ") and text.endswith("(1×32→2×32 none)")
 
 
 def test_further_axes_in_which_rows_differ_have_columns() -> None:
@@ -415,7 +415,7 @@ def test_a_step_whose_worth_is_open_says_so(recommendation: Recommendation) -> N
     assert step.cell is not None
     judged = replace(step, worth=UNDECIDED, cell=replace(step.cell, worth=UNDECIDED), if_held=None)
     text = dict(answers(replace(recommendation, gpu_steps=(judged,))))[step.name]
-    assert text == "unclear: 1.90× for 1.05× the cost (1×64 none → 2×64 none)"
+    assert text == "unclear: 1.90× for 1.05× the cost (1×64→2×64 none)"
     for unknown in (replace(judged, cell=None), replace(judged, name_of_fewer="")):
         assert dict(answers(replace(recommendation, gpu_steps=(unknown,))))[step.name] == UNDECIDED
 

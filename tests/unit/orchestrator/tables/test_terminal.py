@@ -105,6 +105,14 @@ def test_a_long_command_leaves_room_for_the_answer(length: int) -> None:
     assert sum(math.ceil(max(1, len(line)) / 80) for line in lines) <= MOST_LINES
 
 
+def test_a_narrow_terminal_names_the_tied_cells() -> None:
+    text = "8×256 sqrt, LR 1.6: accuracy holds ≥99% (-0.007); " * 5
+    end = ended(on_cpu(), problems=[Problem(label="Failed", what="RuntimeError: " + "why " * 50)] * 9)
+    found = end.recommendation
+    many = replace(found, rivals=tuple(replace(found.rivals[0], further={"axis": f"{text}{n}"}) for n in range(4)))
+    assert any(line.startswith(" Tied") for line in rows(replace(end, recommendation=many), 80))
+
+
 @pytest.mark.parametrize("case", ["cpu", "gpus"])
 def test_the_end_counts_what_it_leaves_out(case: str) -> None:
     end = ended(on_cpu()) if case == "cpu" else ended(demo.records(), ON_GPUS)
