@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.config.request import Request
 from orchestrator.config.settings import Settings
 from orchestrator.plan.estimates import DISTURBED, SHAPES, Estimate, Forecast
-from orchestrator.plan.forecasts import machine, name_of
+from orchestrator.plan.forecasts import axes_in_names, machine, name_of
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prices import cheapest_offer, offers_of
 from orchestrator.plan.printout import UNKNOWN, aligned, describe, time_and_cost, totals
@@ -84,6 +84,7 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
     seeds = Counter(trial.cell_id for trial in plan.trials)
     cells = {trial.cell_id: trial for trial in reversed(plan.trials)}
     price, offers = settings.report.price_per_gpu_hour, offers_of(settings)
+    axes = axes_in_names(cells.values())
     rows: list[dict[str, Any]] = []
     for trial in sorted(cells.values(), key=lambda trial: (trial.gpus, trial.batch.global_batch_size)):
         forecast = plan.forecasts.forecast(trial) or Forecast(fits="unsure", source=UNKNOWN)
@@ -94,7 +95,7 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
         rows.append(
             {
                 "cell_id": trial.cell_id,
-                "label": name_of(trial),
+                "label": name_of(trial, axes),
                 "axes": {axis: value for axis, value in trial.axes.items() if axis != "seed"},
                 "trials": seeds[trial.cell_id],
                 **asdict(forecast),

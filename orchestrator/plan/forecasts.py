@@ -198,12 +198,21 @@ _NOT_IN_NAMES = ("gpus", "device_batch_size", "global_batch_size", "seed", "lr_r
 """Axes that begin a cell's label, or that hardly change its figures."""
 
 
-def name_of(trial: TrialSpec) -> str:
-    """Return the label of a trial's cell without its rule, which hardly changes its figures."""
+def axes_in_names(trials: Iterable[TrialSpec]) -> list[str]:
+    """Return the axes in which the trials differ, without those that `name_of` leaves out."""
+    values: dict[str, set[str]] = {}
+    for trial in trials:
+        for axis, value in trial.axes.items():
+            values.setdefault(axis, set()).add(repr(value))
+    return [axis for axis in values if axis not in _NOT_IN_NAMES and len(values[axis]) > 1]
+
+
+def name_of(trial: TrialSpec, axes: Sequence[str]) -> str:
+    """Return the label of a trial's cell with these axes, without its rule, which hardly changes its figures."""
     from orchestrator.text.cell_labels import cell_label  # imports pandas, which mode=plan does not need
 
     columns = {column: value for column, value in {**trial.columns, **trial.axes}.items() if column != "lr_rule"}
-    return printable_line(cell_label(columns, [axis for axis in trial.axes if axis not in _NOT_IN_NAMES]))
+    return printable_line(cell_label(columns, axes))
 
 
 def can_rehearse(trial: TrialSpec) -> bool:
@@ -230,7 +239,7 @@ def rehearse_missing(
     here, nodes, shapes_of = this_machine(), forecasts.nodes, forecasts.settings.shapes_of
     # Rehearsals that other programs disturbed are made again.
     rehearsals = stored(file, nodes).undisturbed
-    lacking = forecasts.to_rehearse(trials, here)
+    lacking, axes = forecasts.to_rehearse(trials, here), axes_in_names(trials)
     if any(trial.device == "cuda" for trial in lacking) and not (shapes_of or forecasts.is_for(here)):
         there = f"this machine has {machine([here])}, and the trials run on {machine(nodes)} (or set forecast.device)"
         raise ConfigError([f"mode=forecast rehearses trials on a GPU like theirs: {there}"])
@@ -239,7 +248,7 @@ def rehearse_missing(
     failures: list[str] = []
     try:
         while trial := rehearsals.next(lacking):
-            say(f"rehearsing {name_of(trial)} …")
+            say(f"rehearsing {name_of(trial, axes)} …")
             file.parent.mkdir(parents=True, exist_ok=True)
             # Ranks slow each other down, by sharing cores or by communication: together they show how much.
             is_alone = shapes_of or (trial.device == "cuda" and trial.gang.ranks > here.gpus)
@@ -255,7 +264,7 @@ def rehearse_missing(
             # After each one: rehearsals of a large sweep take minutes, and may be interrupted.
             store(file, rehearsals, nodes)
             if answer["status"] not in (Status.OK, Status.OOM):
-                failures.append(f"{name_of(trial)} could not be rehearsed: {answer['note']}")
+                failures.append(f"{name_of(trial, axes)} could not be rehearsed: {answer['note']}")
             if answer["status"] != Status.OK and ranks > 1:
                 processes.close()  # the other ranks still wait for the one that failed
                 processes = None

@@ -15,8 +15,10 @@ from orchestrator.plan.estimates import DISTURBED, REHEARSED, SHAPES, SHIPPED
 from orchestrator.plan.forecast_printout import forecast_rows, forecast_text
 from orchestrator.plan.forecasts import (
     Forecasts,
+    axes_in_names,
     can_rehearse,
     is_disturbed,
+    name_of,
     rehearsal_of,
     rehearse_missing,
     store,
@@ -325,3 +327,10 @@ def test_a_forecast_from_shapes_is_for_nodes_with_that_gpu() -> None:
     [node] = known_nodes(request(shaped, gpus_per_node=4)) or ()
     assert node.gpus == 4
     assert known_nodes(request(shaped, mode="plan")) == known_nodes(request(mode="plan"))
+
+
+def test_names_of_cells_have_only_axes_that_differ():
+    first = replace(TRIALS[0], axes=TRIALS[0].axes | {"strategy": "ddp", "tensor_parallel": 1})
+    second = replace(first, axes=first.axes | {"strategy": "fsdp", "seed": 9})
+    axes = axes_in_names([first, second])
+    assert axes == ["strategy"] and name_of(second, axes).endswith(", fsdp")
