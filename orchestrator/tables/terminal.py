@@ -55,6 +55,9 @@ _HIGHEST_COMMAND = 4
 _MINOR = 4
 """Figures and facts of this rank or a higher one answer no usual question."""
 
+_LOG = "log  "
+"""Begins the last line if no trial is ok."""
+
 _NAME = re.compile(r"(\d[×→]\d+) ")
 """The start of a cell's name or of a step, which stays on a line with the next word."""
 
@@ -85,8 +88,7 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     facts = [(rank, _labelled(label, fact, width)) for rank, label, fact in _facts(end, text)]
     before = [*_wrapped(_heading(end, width), width, style="dim"), *_headline(text, width)]
     next_step = _next(end, text, width)
-    path = end.folder.page if end.has_page else end.folder.tables
-    files = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    files = _files(end)
     blocks = [*table, *facts]
     room = MOST_LINES - _height([*before, *next_step, _last(text, files, len(blocks))], width)
     kept: set[int] = set()
@@ -266,8 +268,19 @@ def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
     return [*_labelled("Next", f"{settling}:", width), line]
 
 
+def _files(end: SweepEnd) -> str:
+    """Return the report, or the folder of the tables; if no trial is ok, the log of the first that failed."""
+    failed = end.trials.loc[end.trials["status"] == Status.FAILED.value, "trial_id"]
+    is_log = end.recommendation.headline.code == "none_ok" and len(failed) > 0
+    path = end.folder.page if end.has_page else end.folder.tables
+    if is_log:
+        path = end.folder.evidence_of(failed.iloc[0])
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{_LOG if is_log else ''}{one_line(str(shown), most=2000)}"
+
+
 def _last(text: RecommendationText, files: str, left_out: int) -> Text:
     """Return the verdict and where everything is, with the number of figures and facts that are only there."""
     more = f" with {counted(left_out, 'more line', 'more lines')}" if left_out else ""
-    report = f"report{more}  {one_line(files, most=2000)}"
+    report = files if files.startswith(_LOG) else f"report{more}  {files}"
     return Text.assemble((f" {text.verdict}  ", _style(text)), report) if text.verdict else Text(f" {report}")

@@ -243,3 +243,9 @@ def test_long_label_is_apart_from_its_text() -> None:
     records = [record_of(gpus, seed, metrics=measured(rate, 0.9)) for gpus, rate in rates.items() for seed in range(3)]
     lines = rows(ended(records), 80)
     assert any(line.startswith(" 0.25→0.5 GPUs ") for line in lines) and max(map(len, lines)) <= 80
+
+
+def test_the_log_of_a_failure_is_the_last_line_if_no_trial_is_ok() -> None:
+    records = [record_of(1, seed, Status.FAILED, note="it broke") for seed in (0, 1)]
+    assert rows(ended(records))[-1].endswith(f"log  results/demo/trials/{records[0].trial_id}")
+    assert "report" in rows(ended([*records, *swayed({1: 10.0, 2: 19.0}, {1: 0.9, 2: 0.9})]))[-1]
