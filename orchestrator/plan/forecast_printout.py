@@ -57,7 +57,7 @@ def forecast_text(plan: Plan, request: Request) -> str:
         *aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
         "",
         *reasons,
-        f"on {', '.join(describe(node) for node in plan.nodes)}; ± covers 90%",
+        f"on {', '.join(describe(node) for node in plan.nodes)}; ± and ranges cover 90%",
         *(["memory is forecast for GPUs only"] if lacks_memory else []),
         *(["disturbed: other programs ran beside the rehearsal; mode=forecast repeats it"] if is_disturbed else []),
         *_why_unsure(cells),
@@ -157,12 +157,17 @@ def _forecast_line(name: str, same: Sequence[Mapping[str, Any]]) -> dict[str, An
     }
 
 
+_FAR = 1.0  # a wider interval is a range: nothing is more than 100% below
+
+
 def _about(estimate: Mapping[str, float] | None) -> str:
-    """Return `12.3 ±2%`: the estimate, and how far its interval reaches."""
+    """Return `12.3 ±2%`: the estimate, and how far its interval reaches; `12.3 (4–37)` if that is far."""
     if estimate is None:
         return ""
     value, lo, hi = estimate["value"], estimate["lo"], estimate["hi"]
     if not value:  # what costs nothing has no relative error
         return number(value)
     reach = max(hi / value, value / lo) - 1 if lo > 0 else hi / value - 1
+    if reach > _FAR:
+        return f"{number(value)} ({number(float(f'{lo:.2g}'))}–{number(float(f'{hi:.2g}'))})"
     return f"{number(value)} ±{reach:.0%}" if reach else number(value)

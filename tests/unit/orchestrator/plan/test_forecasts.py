@@ -12,7 +12,7 @@ from orchestrator.config.compose import initialised
 from orchestrator.config.request import Request
 from orchestrator.plan import forecasts
 from orchestrator.plan.estimates import DISTURBED, REHEARSED, SHAPES, SHIPPED
-from orchestrator.plan.forecast_printout import forecast_rows, forecast_text
+from orchestrator.plan.forecast_printout import _about, forecast_rows, forecast_text
 from orchestrator.plan.forecasts import (
     Forecasts,
     axes_in_names,
@@ -334,3 +334,11 @@ def test_names_of_cells_have_only_axes_that_differ():
     second = replace(first, axes=first.axes | {"strategy": "fsdp", "seed": 9})
     axes = axes_in_names([first, second])
     assert axes == ["strategy"] and name_of(second, axes).endswith(", fsdp")
+
+
+def test_a_wide_interval_is_a_range():
+    assert [_about({"value": 12.0, "lo": lo, "hi": hi}) for lo, hi in ((12, 12), (10, 15), (4.123, 37.2))] == [
+        "12.0",
+        "12.0 ±25%",
+        "12.0 (4.10–37.0)",
+    ]
