@@ -86,7 +86,7 @@ def _forecast(checked: CheckedSweep) -> int:
     with console.status("") as status:
         # A log has no status line: each rehearsal gets a line.
         tell = status.update if console.is_terminal else partial(console.print, markup=False, soft_wrap=True)
-        is_first = True
+        is_first = not checked.request.settings.shapes_of  # which are not timed
 
         def say(line: str) -> None:
             nonlocal is_first

@@ -31,6 +31,7 @@ from orchestrator.config.value_notations import is_money, seconds_in, values_in
 from orchestrator.config.value_types import Number
 from orchestrator.store.results_folder import JOURNAL
 from sweeps.errors import UnknownChoice, close_to
+from sweeps.gpus import gpu_named
 from sweeps.metric import usual_name
 from sweeps.rerun_selection import label_axes
 
@@ -285,14 +286,18 @@ def _by_name(typed: Typed, config: Surroundings) -> str:
     return _by_words(core, config, core.words(core.name, f"~{stem(core.name)}"))
 
 
-def _more_gpus(typed: Typed, config: Surroundings) -> str:
-    names = [replacement.text for replacement in Synonyms.read().replacements.get(typed.core.name, ())]
-    counts = values_in(typed.core.value.strip("[]"))
-    is_asked = given("mode") == "forecast" and "sweep.axes.gpus" in names and counts[:1].isdigit()
+def _forecast_gpus(typed: Typed, config: Surroundings) -> str:
+    words = typed.core.words(typed.core.name)
+    names = {one.text for word in words for one in Synonyms.read().replacements.get(word, ())}
+    if given("mode") != "forecast" or not names & {"sweep.axes.gpus", "cluster.gpu_type", "resources.device"}:
+        return ""
+    if gpu_named(typed.value) is not None:
+        return f"write forecast.device={typed.value} (from the shapes of its tensors)"
     # Before a trial has run, there is nothing to extrapolate from.
     folders = (given("results_dir") or "results", given("sweep.name") or given("sweep"))
     has_run = any(os.path.isfile(os.path.join(*folders[:parts], JOURNAL)) for parts in (1, 2))
-    return f"write 'forecast.gpus=[{counts}]'" if is_asked and has_run else ""
+    counts = values_in(typed.value.strip("[]"))
+    return f"write 'forecast.gpus=[{counts}]'" if counts[:1].isdigit() and has_run else ""
 
 
 def _named_mode(typed: Typed, config: Surroundings) -> str:
@@ -329,7 +334,7 @@ KEY_RULES: Sequence[Rule] = (
     _each_setting,  # resources_per_trial={cpu: 2, gpu: 1}
     _by_whole_key,  # metric.goal=min; cost.gpu_hour=2.5 is also known as cost_gpu_hour
     _in_a_section,  # wandb.project=mine
-    _more_gpus,  # mode=forecast gpus=8
+    _forecast_gpus,  # mode=forecast gpus=8, gpu=H100
     _by_name,  # model.lr=0.1, num_train_epochs=3
     _named_mode,  # dry_run=true
     _named_value,  # fsdp=true, deepspeed=ds.json

@@ -66,7 +66,7 @@ class SweepEnd:
 
         Where no trial is ok, or none has the metric that the user names, there is no result.
         """
-        has_none = self.recommendation.headline.code in ("none_ok", "metric_missing")
+        has_none = self.trials.empty or self.recommendation.headline.code in ("none_ok", "metric_missing")
         return int(has_none or any(problem.fails for problem in self.problems))
 
     def trained(self, most: int = 2000) -> str:

@@ -69,7 +69,7 @@ def show(end: SweepEnd, console: Console) -> None:
     """Print the last lines of a sweep; if no trial has ended, its problems and where its journal is."""
     if end.trials.empty:
         show_problems(end.problems, console)
-        console.print(f"journal: {end.folder.journal}", markup=False, soft_wrap=True)
+        console.print(f"no trial has ended; journal: {end.folder.journal}", markup=False, soft_wrap=True)
         return
     for line in lines_of(end, console.width if console.is_terminal else _UNLIMITED):
         console.print(line, soft_wrap=True)

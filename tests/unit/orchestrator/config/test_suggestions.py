@@ -524,6 +524,13 @@ def test_a_prediction_is_a_forecast_of_more_gpus() -> None:
     assert {*offered, instead_of_choice(Typed("mode", "predict"))} == {command}
 
 
+@pytest.mark.parametrize("key", ["gpu", "device", "gpu_type", "gpus"])
+def test_a_gpu_that_is_not_here_is_forecast_from_shapes(key: str) -> None:
+    with given_in(["mode=forecast"]):
+        assert instead_of_key(Typed(key, "H100")).startswith("write forecast.device=H100")
+    assert "forecast" not in instead_of_key(Typed(key, "H100"))
+
+
 def test_a_limit_of_trials_names_the_keys_that_have_one() -> None:
     assert {"sweep.axes", "sweep.budget.gpu_hours"} <= {
         *re.findall(r"[a-z_.]+[a-z_]", instead_of_key(Typed("max_trials", "10")))

@@ -36,4 +36,5 @@ def test_trained_names_what_all_trials_share(config: dict, axes: list[str], what
 @pytest.mark.parametrize(("code", "status"), [("none_ok", 1), ("metric_missing", 1), ("none_measured", 0)])
 def test_a_sweep_without_results_fails(code: str, status: int) -> None:
     nothing = Recommendation(terms=Terms(), headline=remark(code), provisional=True)
-    assert replace(demo.end(pd.DataFrame()), recommendation=nothing).exit_status == status
+    assert replace(demo.end(pd.DataFrame({"status": ["ok"]})), recommendation=nothing).exit_status == status
+    assert demo.end(pd.DataFrame()).exit_status == 1
