@@ -92,14 +92,11 @@ def _cause_of(error: BaseException) -> Cause:
     """Return the cause that an error stands for, or the error that it wraps, as a compiler's errors do."""
     wrapped: BaseException | None = error
     while wrapped is not None:
-        if cause := _cause_of_class(wrapped) or _cause_in_text(wrapped):
+        by_class = next((cause for classes, cause in _CAUSES if isinstance(wrapped, classes)), Cause.NONE)
+        if cause := by_class or _cause_in_text(wrapped):
             return cause
         wrapped = wrapped.__cause__
     return Cause.ERROR
-
-
-def _cause_of_class(error: BaseException) -> Cause:
-    return next((cause for classes, cause in _CAUSES if isinstance(error, classes)), Cause.NONE)
 
 
 def _cause_in_text(error: BaseException) -> Cause:

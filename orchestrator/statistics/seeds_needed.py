@@ -8,9 +8,7 @@ from orchestrator.statistics.intervals import Array, student_quantile
 
 MOST_TO_SETTLE = 100  # the largest number of seeds that a table names
 
-POWER = 0.8  # the power that further seeds should reach
-
-_POWER_QUANTILE = 0.8416  # quantile of the normal distribution at POWER
+_POWER_QUANTILE = 0.8416  # of the normal distribution at 0.8, the power that further seeds should reach
 
 _TOO_UNLIKELY = 0.2  # if the most seeds tell a difference with at most this probability, no number of seeds is proposed
 
