@@ -26,7 +26,7 @@ _COLUMNS = (
     *("global_batch_size", "device_batch_size", "lr"),
 )
 """Columns of a trial's later row that its plan knows."""
-_MOST_ROWS = 24  # rows of the table up to which each trial has one: the totals below must not leave the screen
+_MOST_ROWS = 24  # rows up to which trials that may run again have one each: the totals must not leave the screen
 _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
@@ -187,7 +187,7 @@ def _table(plan: Plan) -> list[dict[str, Any]]:
         if row["state"] == "infeasible":
             cells["note"] = ""  # the few reasons follow below the table
         shown.append(cells)
-    if len(shown) > _MOST_ROWS and "seed" in shown[0]:
+    if "seed" in shown[0] and (not names_trials or len(shown) > _MOST_ROWS):
         shown = _by_cell(shown)
     # A narrow terminal must show the rest.
     empty = [key for key in (*_SECONDS, "note") if all(cells[key] in ("", UNKNOWN) for cells in shown)]
