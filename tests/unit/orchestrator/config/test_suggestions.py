@@ -365,6 +365,7 @@ def test_a_metric_that_a_command_prints_has_its_whole_line(
         ("only=gpus=1,lr_rule=linear", "'sweep.axes.gpus=[1]' 'sweep.axes.lr_rule=[linear]'"),
         ("mode=slurm", "mode=launch launch.target=slurm"),
         ("report.price_per_gpu_hour=2.5€", "report.price_per_gpu_hour=2.5 (of one GPU)"),
+        ("target=slurm", "launch.target=slurm"),
         ("price=3€", "report.price_per_gpu_hour=3 (of one GPU)"),
         ("budget=50€", "sweep.budget.cost=50 report.price_per_gpu_hour=PRICE (the most that the sweep may cost)"),
         ("mode=k8s", "mode=launch launch.target=kuberay"),
