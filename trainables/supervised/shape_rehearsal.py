@@ -74,7 +74,10 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
 
         # Preparation.
         trial = stack.enter_context(prepared(prepared_here, context, replica_type=replica))
-        meter.beside += _bytes_beside(trial, config, context, asked)
+        meter.beside += _bytes_of_data(trial, config)
+        has_buckets = context.layout.strategy.startswith("ddp") and context.world_size > 1
+        if has_buckets and asked.compile in ("off", "blocks"):
+            _exchange_in_buckets(trial.replica.model)
         peaks.end("setup")
         figures: dict[str, Any] = {"setup_s": START_S, "first_step_s": START_S}
 
@@ -104,25 +107,19 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
     context.summarize(figures)
 
 
-def _bytes_beside(trial: SupervisedTrial, config: Mapping[str, Any], context: Context, asked: TrainingSettings) -> int:
-    """Return the bytes that no operation of a step makes: data on the GPU, and a buffer of the exchange."""
+def _bytes_of_data(trial: SupervisedTrial, config: Mapping[str, Any]) -> int:
+    """Return the bytes of the data on the GPU, which no operation of a step makes."""
     size = 0
     if config["data"]["name"] == "synthetic":  # made on the GPU, where it stays
         split = trial.workload.split
         size += sum(
             part.images.nbytes for part in (split.train, split.validation, split.test) if isinstance(part, Part)
         )
-    has_buckets = context.layout.strategy.startswith("ddp") and context.world_size > 1
-    if has_buckets and asked.compile in ("off", "blocks"):
-        size += _exchange_in_buckets(trial.replica.model)
     return size
 
 
-def _exchange_in_buckets(model: nn.Module) -> int:
-    """Let gradients take no memory beside the buffer of their exchange; return the bytes of another such buffer.
-
-    DistributedDataParallel keeps them in its buckets; those of the first step stay when it makes others.
-    """
+def _exchange_in_buckets(model: nn.Module) -> None:
+    """Let gradients take no memory beside the buckets of DistributedDataParallel, which keeps them there."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def leave_bucket(parameter: Tensor) -> None:
@@ -130,7 +127,6 @@ def _exchange_in_buckets(model: nn.Module) -> int:
 
     for parameter in parameters:
         parameter.register_post_accumulate_grad_hook(leave_bucket)
-    return sum(parameter.nbytes for parameter in parameters)
 
 
 def _score(model: nn.Module, evaluation: Evaluation) -> None:

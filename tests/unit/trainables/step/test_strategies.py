@@ -98,3 +98,30 @@ def test_hook_sees_own_gradients_and_averages_all(pair: Processes, wire: torch.d
     meet = rendezvous()
     gradients_by_rank = pair.call(exchanged, (0, meet, wire, watched), (1, meet, wire, watched))
     assert gradients_by_rank == [([own] * 3 if watched else [], [1.5] * 3) for own in (1.0, 2.0)]
+
+
+class Large(nn.Module):
+    """A network whose gradients, 300 MB, are most of its memory."""
+
+    def __init__(self, **shape: object) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 2**20), nn.ReLU(), nn.Linear(2**20, 10))
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = self.layers(images)
+        return outputs
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_the_first_gradients_are_let_go_before_there_are_others() -> None:
+    gpus = Processes(2, [{"CUDA_VISIBLE_DEVICES": str(rank)} for rank in range(2)])
+    config = {"model": {"name": f"{__name__}:Large"}, "trainable": {"window_s": 0.1}}
+    meet = {"gang_id": (gang := rendezvous()), "rendezvous": gang}
+    peaks_gb = []
+    for _ in range(3):  # the first one also connects, which takes so long that the watchdog has let go by then
+        answers = run_two(gpus, shares=(2, 2), device="cuda", config=config, **meet)
+        assert [answer["status"] for answer in answers] == ["ok", "ok"], answers
+        peaks_gb.append(answers[0]["metrics"]["peak_memory_gb"])
+    gpus.close()
+    assert max(peaks_gb) < 1.1 * min(peaks_gb), peaks_gb
