@@ -24,11 +24,6 @@ def clear_cublas_workspaces() -> None:
     sys.modules["torch"]._C._cuda_clearCublasWorkspaces()
 
 
-def wait_for_exchanges(process_group: Any, device: str) -> None:
-    """Wait until all that the ranks have exchanged has ended, and its buffers are let go."""
-    process_group._get_backend(sys.modules["torch"].device(device))._wait_for_pending_works()
-
-
 def fake_tensors() -> AbstractContextManager[object]:
     """Return a context in which tensors have no data, and transformers skips checks of their values.
 

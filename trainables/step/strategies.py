@@ -12,6 +12,7 @@ watched. `FlatExchange` exchanges them in one piece after the backward pass, whe
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -31,7 +32,6 @@ from trainables.process_group import rehearses
 from trainables.step.compilation import Compiled
 from trainables.step.sharding import sharded_parts, without_communication, without_reduction
 from trainables.step.stopwatch import Stopwatch
-from trainables.torch_private import wait_for_exchanges
 
 
 class FlatExchange:
@@ -173,7 +173,7 @@ def ddp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, **_NOT_EACH_FORWARD)
     register_hook(parallel, exchange)
     if not rehearses():
-        release_first_buckets(parallel, context.device)
+        release_first_buckets(parallel)
     return averaged(forward=parallel, without_exchange=parallel.no_sync)
 
 
@@ -214,18 +214,22 @@ STRATEGIES: dict[str, Callable[[nn.Module, Context, Exchange], Strategy]] = {
 }
 
 
-def release_first_buckets(parallel: DistributedDataParallel, device: str) -> None:
-    """Wait after the first exchange until the communicator has let go of the gradients.
+_WATCHDOG_S = 0.25  # NCCL's watchdog looks for collectives that have ended every 0.1 s
 
-    Next, DistributedDataParallel makes other buckets for them. NCCL's watchdog holds the first ones for up to 100 ms:
-    a quick second step would need the memory of all gradients once more, 4.6 of 38 GB with 1.2B parameters.
+
+def release_first_buckets(parallel: DistributedDataParallel) -> None:
+    """Wait after the first exchange until NCCL's watchdog has let go of the gradients.
+
+    Next, DistributedDataParallel makes other buckets for them. A quick second step would need the memory of all
+    gradients once more, while the watchdog holds the first buckets: 4.6 of 38 GB with 1.2B parameters.
     """
     exchanges = False
 
     def before_forward(module: nn.Module, inputs: object) -> None:
         nonlocal exchanges
         if exchanges:
-            wait_for_exchanges(parallel.process_group, device)
+            torch.cuda.synchronize()
+            time.sleep(_WATCHDOG_S)
             handle.remove()
         exchanges = parallel.require_backward_grad_sync
 

@@ -23,7 +23,6 @@ PRIVATE = re.compile(r"torch(?:\.\w+)*\._(?!foreach_)\w+")
         "torch._inductor.async_compile:shutdown_compile_workers",
         *("torch._inductor.async_compile:AsyncCompile.pool.cache_info", "torch._dynamo:reset"),
         *("torch._dynamo.convert_frame:input_codes.seen", "torch._dynamo.exc:TorchDynamoException"),
-        *("torch.distributed:ProcessGroup._get_backend", "torch.distributed:ProcessGroup._wait_for_pending_works"),
         *("torch.cuda:_sleep", "torch._subclasses.fake_tensor:FakeTensorMode"),
         "torch.utils._python_dispatch:TorchDispatchMode",
         "torch.distributed.fsdp._fully_shard._fsdp_common:FSDPMeshInfo",
