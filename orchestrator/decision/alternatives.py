@@ -25,7 +25,6 @@ class Alternatives:
 
     safe: int | None = None  # the cell to use now, if that is another one
     cheapest: int | None = None
-    best_value: int | None = None
     rivals: Sequence[int] = ()
     runner_up: Remark | None = None
 
@@ -36,7 +35,6 @@ class Alternatives:
         return Alternatives(
             safe=None if safe == chosen else safe,
             cheapest=cheapest(contenders, chosen),
-            best_value=best_value(contenders, chosen),
             rivals=rivals(contenders, chosen),
             runner_up=runner_up(contenders, chosen),
         )
@@ -44,7 +42,7 @@ class Alternatives:
     @property
     def rows(self) -> Sequence[int | None]:
         """The rows of all of them but the runner-up."""
-        return (self.safe, self.cheapest, self.best_value, *self.rivals)
+        return (self.safe, self.cheapest, *self.rivals)
 
 
 def rivals(contenders: Contenders, chosen: int) -> list[int]:
@@ -66,26 +64,6 @@ def cheapest(contenders: Contenders, chosen: int) -> int | None:
     if np.isnan(cost[chosen]) or cost[chosen] <= (1 + TIE) * np.nanmin(eligible):
         return None
     return int(np.nanargmin(eligible))
-
-
-def best_value(contenders: Contenders, chosen: int) -> int | None:
-    """Return the eligible cell with the least product of time and cost, within TIE; as for steps, without start-up.
-
-    None on CPUs, without costs, and where the cost alone decides.
-    """
-    if contenders.on_cpu or contenders.terms.report.objective == "cost":
-        return None
-    product = contenders.totals[contenders.deciding_time].means() * contenders.totals["cost"].means()
-    product = np.where(np.isnan(contenders.choice.qualified), np.nan, product)
-    if np.isnan(product).all():
-        return None
-    least = product <= (1 + TIE) * np.nanmin(product)
-    return chosen if least[chosen] else _likeliest(contenders, least)
-
-
-def _likeliest(contenders: Contenders, rows: npt.NDArray[np.bool_]) -> int:
-    """Return which of these cells, which are equally good, is the likeliest within the margin."""
-    return int(np.argmax(np.where(rows, np.nan_to_num(contenders.choice.p_within), -1.0)))
 
 
 def larger_batches(contenders: Contenders, today: int) -> tuple[LargerBatch, ...]:
@@ -136,7 +114,7 @@ def gpu_counts(contenders: Contenders) -> Iterator[GpuCount]:
 def _why_none(contenders: Contenders, gpus: float, known: npt.NDArray[np.bool_]) -> Remark:
     """Return why no cell with this number of GPUs may be chosen; `known` are those whose objective is known."""
     if known.any():
-        likeliest = _likeliest(contenders, known)
+        likeliest = int(np.argmax(np.where(known, np.nan_to_num(contenders.choice.p_within), -1.0)))
         p_within = float(contenders.choice.p_within[likeliest])
         return contenders.remark("none_keeps_margin", name=contenders.names[likeliest], p_within=p_within)
     tried = contenders.tried

@@ -120,7 +120,6 @@ def _with_choice(
         name=contenders.names[chosen],
         safe_cell_id=contenders.id_of(alternatives.safe),
         cheapest_cell_id=contenders.id_of(alternatives.cheapest),
-        best_value_cell_id=contenders.id_of(alternatives.best_value),
         larger_batches=larger_batches(contenders, today),
         runner_up=alternatives.runner_up,
         verdict=verdict,

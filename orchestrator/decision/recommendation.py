@@ -230,9 +230,6 @@ class Recommendation:
     cheapest_cell_id: str | None = None
     """The cell that costs the least of those whose accuracy surely holds, if it costs less than the chosen one by more
     than `thresholds.TIE`."""
-    best_value_cell_id: str | None = None
-    """The eligible cell with the least product of time and cost, so that no other one gains more than it costs; None on
-    CPUs."""
     runner_up: Remark | None = None
     """How the eligible cell that comes after the chosen one compares with it; None if there is none."""
     headline: Remark

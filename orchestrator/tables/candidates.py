@@ -113,7 +113,7 @@ class Candidates:
         """Return at most `most` candidates without those that tie with the chosen cell; None if there are none.
 
         If there are more, these are kept first: the cells to run, the baseline, a likely rival that may miss the
-        margin, cells that further GPUs are worth it with, the cell of best value, the cheapest one, a reference-batch
+        margin, cells that further GPUs are worth it with, the cheapest one, a reference-batch
         cell that was rejected as baseline, the runner-up, the best cell of each number of GPUs.
         """
         return _table(recommendation, dict([*_roles(recommendation).items()][:most]))
@@ -198,7 +198,6 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
         (baseline, "baseline"),
         *[(cell_id, "may miss the margin") for cell_id in excluded],
         *[(cell_id, "") for cell_id in worth if cell_id not in tied],
-        (recommendation.best_value_cell_id, "best value"),
         (recommendation.cheapest_cell_id, "cheapest"),
         (recommendation.poor_reference_cell_id, "reference batch"),
         *[(cell_id, "") for cell_id in (second, *best_of) if cell_id not in tied],

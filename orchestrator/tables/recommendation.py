@@ -128,12 +128,13 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
 
 
 def _gained(recommendation: Recommendation) -> str:
-    """Return what settling may gain at most: `, at most 1.23× as fast`; empty if unknown or no more than a tie."""
+    """Return what settling may gain at most: `, at most 1.23× as fast as now`; empty if unknown or at most a tie."""
     most, objective = recommendation.settling_gains, recommendation.terms.report.objective
     if not TIE < round(most, 2) <= UNBOUNDED:
         return ""
-    gain = f"{times(1 + most)}× as fast" if objective == "time" else f"{percent(most / (1 + most))}% less {objective}"
-    return f", at most {gain}"
+    if objective == "time":
+        return f", at most {times(1 + most)}× as fast as now"
+    return f", at most {percent(most / (1 + most))}% less {objective}"
 
 
 def _settled(recommendation: Recommendation, timings: int) -> str:

@@ -174,7 +174,7 @@ def test_settling_says_what_it_may_gain_over_the_cell_to_use_now() -> None:
     recommendation = pair.recommendation
     assert recommendation.behind == 0 and recommendation.settling_gains == pytest.approx(0.9, abs=0.2)
     of_pair = cost_of_settling(recommendation, pair.trials)
-    assert of_pair.endswith(f", at most {1 + recommendation.settling_gains:.2f}× as fast")
+    assert of_pair.endswith(f", at most {1 + recommendation.settling_gains:.2f}× as fast as now")
     cheap = replace(recommendation.terms, report=replace(recommendation.terms.report, objective="cost"))
     by_cost = replace(recommendation, settling_gains=0.25, terms=cheap)
     assert cost_of_settling(by_cost, pair.trials).endswith(", at most 20% less cost")
