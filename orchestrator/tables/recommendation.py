@@ -128,13 +128,13 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
 
 
 def _gained(recommendation: Recommendation) -> str:
-    """Return what settling may gain at most: `, at most 1.23× as fast as now`; empty if unknown or at most a tie."""
+    """Return what settling may gain at most: `, gaining at most 1.23×`; empty if unknown or at most a tie."""
     most, objective = recommendation.settling_gains, recommendation.terms.report.objective
     if not TIE < round(most, 2) <= UNBOUNDED:
         return ""
     if objective == "time":
-        return f", at most {times(1 + most)}× as fast as now"
-    return f", at most {percent(most / (1 + most))}% less {objective}"
+        return f", gaining at most {times(1 + most)}×"
+    return f", saving at most {percent(most / (1 + most))}%"
 
 
 def _settled(recommendation: Recommendation, timings: int) -> str:

@@ -400,8 +400,8 @@ def test_training_alone_decides_what_is_worth_it_and_start_up_stands_beside(
 ) -> None:
     found = decided(started_late(start_up_s), price_per_gpu_hour=3.6, currency="EUR", margin=0.01)
     text = dict(answers(found))["2nd GPU"]
-    longer = " in longer runs" if len(steps) > 2 else ""
-    assert text.startswith(f"worth it{longer}: 1.90× for 1.05× the cost in training") and numbers_in(text) == steps
+    worth = "for longer runs" if len(steps) > 2 else "worth it"
+    assert text.startswith(f"{worth}: 1.90× for 1.05× the cost in training") and numbers_in(text) == steps
     assert found.cheapest_cell_id == "1-64-none"
 
 
@@ -493,7 +493,7 @@ def test_the_runner_up_has_its_distance(seeds: int) -> None:
 @pytest.mark.parametrize(
     ("why", "difference", "told"),
     [
-        ("ties_with_chosen", -0.004, "a tie, more accurate (-0.004 from the baseline), is best 82%"),
+        ("ties_with_chosen", -0.004, "a tie, more accurate (-0.004), is best 82%"),
         ("ties_with_chosen", -0.0051, "a tie, accuracy holds 82% (-0.005), is best 82%"),
         ("needs_more_hours", -0.0051, "a tie, but 2.00× the GPU-hours, accuracy holds 82% (-0.005), is best 82%"),
     ],

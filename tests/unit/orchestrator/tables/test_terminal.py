@@ -174,10 +174,10 @@ def test_settling_says_what_it_may_gain_over_the_cell_to_use_now() -> None:
     recommendation = pair.recommendation
     assert recommendation.behind == 0 and recommendation.settling_gains == pytest.approx(0.9, abs=0.2)
     of_pair = cost_of_settling(recommendation, pair.trials)
-    assert of_pair.endswith(f", at most {1 + recommendation.settling_gains:.2f}× as fast as now")
+    assert of_pair.endswith(f", gaining at most {1 + recommendation.settling_gains:.2f}×")
     cheap = replace(recommendation.terms, report=replace(recommendation.terms.report, objective="cost"))
     by_cost = replace(recommendation, settling_gains=0.25, terms=cheap)
-    assert cost_of_settling(by_cost, pair.trials).endswith(", at most 20% less cost")
+    assert cost_of_settling(by_cost, pair.trials).endswith(", saving at most 20%")
     for too_little in (0.02, math.nan):
         assert "at most" not in cost_of_settling(replace(by_cost, settling_gains=too_little), pair.trials)
 
@@ -195,7 +195,7 @@ def test_settling_names_the_tied_cells_and_the_others() -> None:
     (tied,) = [answer for label, answer in in_sentences(found).answers if label == "Tied"]
     assert found.verdict == TIED and tied.count("×") == 3
     assert sum(rival.cell_id in ids for rival in found.rivals) == 3
-    assert "between the 4 tied cells, at most " in cost_of_settling(found, end.trials)
+    assert "between the 4 tied cells, gaining at most " in cost_of_settling(found, end.trials)
     first, *others = found.rivals
     missing = replace(found, rivals=(*others, replace(first, eligible=False, tied=False)))
     assert f"between the 3 tied cells and {first.name}, at most " in cost_of_settling(missing, end.trials)
