@@ -198,9 +198,9 @@ def test_settling_names_the_tied_cells_and_the_others() -> None:
     assert "between the 4 tied cells, gaining at most " in cost_of_settling(found, end.trials)
     first, *others = found.rivals
     missing = replace(found, rivals=(*others, replace(first, eligible=False, tied=False)))
-    assert f"between the 3 tied cells and {first.name}, at most " in cost_of_settling(missing, end.trials)
+    assert f"between the 3 tied cells and {first.name}, gaining at most " in cost_of_settling(missing, end.trials)
     fewer = replace(found, more_seeds=tuple(more for more in found.more_seeds if more.cell_id != first.cell_id))
-    assert "between 3 of the 4 tied cells, at most " in cost_of_settling(fewer, end.trials)
+    assert "between 3 of the 4 tied cells, gaining at most " in cost_of_settling(fewer, end.trials)
 
 
 def test_a_clear_verdict_has_nothing_to_settle() -> None:
