@@ -194,17 +194,11 @@ class Forecasts:
 NO_FORECASTS = Forecasts()
 
 
-_NOT_IN_NAMES = ("gpus", "device_batch_size", "global_batch_size", "seed", "lr_rule", "lr_multiplier")
-"""Axes that begin a cell's label, or that hardly change its figures."""
-
-
 def axes_in_names(trials: Iterable[TrialSpec]) -> list[str]:
-    """Return the axes in which the trials differ, without those that `name_of` leaves out."""
-    values: dict[str, set[str]] = {}
-    for trial in trials:
-        for axis, value in trial.axes.items():
-            values.setdefault(axis, set()).add(repr(value))
-    return [axis for axis in values if axis not in _NOT_IN_NAMES and len(values[axis]) > 1]
+    """Return the further axes in which the trials differ and that change their figures."""
+    from orchestrator.text.cell_labels import differing_axes  # imports pandas, which mode=plan does not need
+
+    return [axis for axis in differing_axes(trial.axes for trial in trials) if axis != "lr_multiplier"]
 
 
 def name_of(trial: TrialSpec, axes: Sequence[str]) -> str:

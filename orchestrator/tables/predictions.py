@@ -13,7 +13,7 @@ from orchestrator.decision.claim_expressions import Claimed
 from orchestrator.decision.claim_verdicts import UNDECIDED_BY_INTERVAL, Verdict
 from orchestrator.store.record import TrialRecord
 from orchestrator.text import numbers
-from orchestrator.text.cell_labels import cell_label
+from orchestrator.text.cell_labels import cell_label, differing_axes
 from orchestrator.text.text_tables import Document, TextTable, without_empty
 from sweeps.status import Status
 
@@ -92,7 +92,7 @@ def forecast_document(records: Iterable[TrialRecord]) -> Document | None:
     if rows.empty:
         return None
     table = forecast_error_table(rows)
-    return Document(text=table.document(table.title), tables=[table], rows=rows)
+    return Document(text=table.document(table.title), tables=[table], rows=rows.drop(columns="cell"))
 
 
 def against_measured(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -102,19 +102,20 @@ def against_measured(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """
     cells: dict[str, list[TrialRecord]] = {}
     for record in records:
-        if record.forecast:
+        if record.forecast and not record.same_as:  # a copy measured nothing
             cells.setdefault(record.cell_id, []).append(record)
-    return pd.DataFrame([_cell_row(trials) for trials in cells.values()])
+    axes = differing_axes(trials[0].axes for trials in cells.values())
+    return pd.DataFrame([_cell_row(trials, axes) for trials in cells.values()])
 
 
-def _cell_row(trials: Sequence[TrialRecord]) -> dict[str, Any]:
+def _cell_row(trials: Sequence[TrialRecord], axes: Sequence[str]) -> dict[str, Any]:
     first = trials[0]
     ok = [trial for trial in trials if trial.status is Status.OK]
+    columns = {"gpus": first.gpus, "device_batch_size": first.device_batch_size, "lr_rule": first.lr_rule}
     row: dict[str, Any] = {
         "cell_id": first.cell_id,
-        "gpus": first.gpus,
-        "device_batch_size": first.device_batch_size,
-        "lr_rule": first.lr_rule,
+        "cell": cell_label({**first.axes, **columns}, axes),
+        **columns,
         "status": min((trial.status for trial in trials), key=list(Status).index).value,
         "fits": first.forecast["fits"],
     }
@@ -134,7 +135,7 @@ def _cell_row(trials: Sequence[TrialRecord]) -> dict[str, Any]:
 def forecast_error_table(rows: pd.DataFrame) -> TextTable:
     """Return the forecasts beside what was measured, one line per cell."""
     columns: dict[str, list[str]] = {
-        "cell": [cell_label(row) for row in rows.to_dict("records")],
+        "cell": list(rows["cell"]),
         "status": list(rows["status"]),
         "fits": ["" if fits == "unsure" else fits for fits in rows["fits"]],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -78,6 +78,15 @@ def cell_label(row: Row, differing: Sequence[str] = ()) -> str:
 
 _IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", PROBE, REPETITION)
 """Axes whose values are at the start of each label, and the marks of trials that measure another one."""
+
+
+def differing_axes(points: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the further axes in which these points of a grid differ, without the seed."""
+    values: dict[str, set[str]] = {}
+    for point in points:
+        for axis, value in point.items():
+            values.setdefault(axis, set()).add(repr(value))
+    return [axis for axis, own in values.items() if axis not in (*_IN_LABEL, "seed") and len(own) > 1]
 
 
 def trial_label(columns: Row) -> str:

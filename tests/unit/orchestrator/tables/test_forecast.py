@@ -45,3 +45,13 @@ def test_cells_without_a_forecast_have_no_row():
 def test_a_forecast_is_journaled_with_its_trial(forecast):
     kept, reason = checked_record(record(0, 100.0, forecast=forecast).to_json())
     assert reason == "" and kept is not None and kept.forecast == forecast
+
+
+def test_cells_are_named_by_what_differs_and_copies_are_left_out():
+    first, second = (
+        replace(record(number, 105.0), axes={**TRIALS[number].axes, "strategy": strategy, "tensor_parallel": 1})
+        for number, strategy in ((0, "ddp"), (2, "fsdp"))
+    )
+    copy = replace(second, cell_id="copy", same_as=second.trial_id)
+    names = list(against_measured([first, second, copy])["cell"])
+    assert len(names) == 2 and names[0].endswith(", ddp") and names[1].endswith(", fsdp")
