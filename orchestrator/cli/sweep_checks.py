@@ -102,7 +102,7 @@ def checked(composition: Composition) -> CheckedSweep:
         nodes = known_nodes(request)
         trials, trial_errors = _trials_of(sweep, nodes, has_wrong_axes=bool(wrong_axes))
         errors += trial_errors
-        errors += corrected_command(composition, trial_errors)
+        errors += command_errors(composition, trial_errors)
     if errors:
         raise ConfigError(errors)
 
@@ -191,40 +191,52 @@ def _trial_errors(
     yield from distrusted
     yield from group_errors(config)
     yield from setup_errors(config, runs_checks=whole and not distrusted)
-    yield from rate_errors(arguments)
     yield from import_errors(code_in(trainable_part(config)), installed=runs_here)
 
 
 _RATES = ("trainable.lr=0.1", "trainable.reference_batch_size=32")
 
 
-def rate_errors(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield a line if a command behind `--` takes a learning rate, and the user has not given it with its batch."""
-    argv = [argument for argument in arguments if argument.startswith("trainable.argv=[")]
-    given = {key_of(argument) for argument in arguments}
-    if argv and "{lr}" in argv[-1] and not given >= {*map(key_of, _RATES)}:
-        added = " ".join(_RATES)
-        yield f"the command takes {{lr}}: add the rate and the global batch at which it was tuned, as in {added}"
+def missing_rates(composition: Composition) -> list[str]:
+    """Return the learning rate and its batch, as overrides, if neither the user nor a file of theirs gives them."""
+    words, config = composition.arguments, composition.config
+    given = {*map(key_of, words), *composition.axes()}
+    rates = [rate for rate in _RATES if key_of(rate) not in given]
+    is_shipped = value_at(composition.hydra, "runtime.choices.trainable") == "command"
+    if not (rates and is_shipped):
+        return []
+    others = [word for word in words if not word.startswith(("-", "trainable")) and not word.endswith(FROM_PROGRAM)]
+    with suppress(ConfigError):  # a file refers to other settings of the command
+        # Other trainables have other rates: a file's stay the same.
+        other = Composition([*others, "trainable=noop"]).config
+        return [rate for rate in rates if value_at(other, key_of(rate)) != value_at(config, key_of(rate))]
+    return []
 
 
 _REPLACED = re.compile(r"trainable\.argv(?: names |: )(\S+?),? (?:is neither|and there is) .*: write (\S+)")
 
 
-def corrected_command(composition: Composition, errors: Sequence[str]) -> Iterator[str]:
-    """Yield the whole line to type if a command behind `--` has names or files that do not exist, or lacks a value."""
+def command_errors(composition: Composition, errors: Sequence[str]) -> Iterator[str]:
+    """Yield a line if a command behind `--` takes a learning rate that the user has not given.
+
+    Then the whole line to type, also if it has names or files that do not exist, or lacks a value.
+    """
     arguments, words = composition.arguments, value_at(composition.config, "trainable.argv")
-    given = {key_of(argument) for argument in arguments}
     replaced = [match.groups() for line in errors if (match := _REPLACED.fullmatch(line))]
     is_fixed = any("so all values of sweep.axes" in line for line in errors)
-    if not isinstance(words, list) or "trainable.argv" not in given:  # of a file
+    if not isinstance(words, list) or "trainable.argv" not in map(key_of, arguments):  # of a file
         return
-    if not (replaced or is_fixed or {*rate_errors(arguments)} & {*errors}):
+    rates = missing_rates(composition)
+    if is_without_rate := bool(rates) and "{lr}" in str(words):
+        added = " ".join(_RATES)
+        yield f"the command takes {{lr}}: add the rate and the global batch at which it was tuned, as in {added}"
+    if not (replaced or is_fixed or is_without_rate):
         return
     own_name = f"sweep.name={script_name(words)}"
     for wrong, right in replaced:
         words = [word.replace(wrong, right) for word in words]
     words = varied(words) if is_fixed else words
-    rates = [rate for rate in _RATES if "{lr}" in str(words) and key_of(rate) not in given]
+    rates = rates if "{lr}" in str(words) else []
     # The sweep has the name of its script.
     kept = [word for word in arguments if key_of(word) not in ("trainable", "trainable.argv") and word != own_name]
     with suppress(ConfigError):

@@ -18,6 +18,7 @@ from orchestrator.cli.sweep_checks import (
     setup_remarks,
 )
 from orchestrator.config.compose import Composition, initialised
+from orchestrator.config.overrides import literal
 from sweeps.errors import ConfigError
 from tests.unit.orchestrator.requests import shipped_config, with_value
 
@@ -302,3 +303,23 @@ def test_a_wrong_command_is_refused_once_with_the_whole_line(
     assert len(told) == errors
     words = shlex.split(last.removeprefix("write python -m orchestrator "))
     assert words[words.index("--") :] == ["--", "python", *line] and main(words) == 0
+
+
+@pytest.mark.parametrize(("rates", "status"), [("lr: 0.3, reference_batch_size: 32", 0), ("lr: 0.1", 2), ("", 2)])
+def test_rates_in_a_file_of_the_users_are_given(
+    rates: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "train.py").touch()
+    defaults = "defaults: [batch_scaling, {override /trainable: command}, _self_]"
+    text = f"# @package _global_\n{defaults}\nsweep: {{name: mine}}\ntrainable: {{{rates}}}\n"
+    (tmp_path / "sweep" / "mine.yaml").write_text(text)
+    argv = ["python", "train.py", "{device_batch_size}", "{gpus}", "{lr}"]
+    asked = ["-cd", ".", "sweep=mine", "mode=plan"]
+    assert main([*asked, f"trainable.argv={literal(argv)}"]) == main([*asked, "--", *argv]) == status
+    told = capsys.readouterr().err
+    assert told.count("the command takes {lr}") == status
+    assert (" trainable.lr=0.1 trainable.reference_batch_size=32 -- " in told) is (rates == "")
+    axis = 'sweep.axes."trainable.lr"=[0.1,0.2]'
+    assert main([*asked, axis, "trainable.reference_batch_size=32", "--", *argv]) == 0
