@@ -56,6 +56,7 @@ class Truth:
             baseline=self.baseline,
             margin=margin,
             likeness=self.likeness,
+            steps=np.arange(len(self.times)) // RULES,
         )
 
     def figures(self, margin: float) -> tuple[np.ndarray, np.ndarray]:

@@ -58,7 +58,9 @@ def form_errors(given: Any) -> Iterator[str]:
         elif not _may_name(entry):
             close = nearest(entry, WORDS) if isinstance(entry, str) else ""
             axes = ", ".join(f"{axis}: {value}" for axis, value in label_axes(str(entry)).items())
-            write = f": write 'rerun={{{axes}}}'" if axes else close
+            # A value without a name, as in `2×32 sqrt, fsdp`, does not tell its axis: without it more trials would run.
+            names_all = isinstance(entry, str) and all("=" in part for part in entry.split(", ")[1:])
+            write = f": write 'rerun={{{axes}}}'" if axes and names_all else close
             yield f"rerun must be {_FORMS}; not {entry!r}{write}"
 
 

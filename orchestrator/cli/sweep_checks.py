@@ -91,7 +91,9 @@ def checked(composition: Composition) -> CheckedSweep:
     sweep = CheckedSweep(request=request, composition=composition)
     # A mode that only reads results takes the settings of a report from the journal, and no trial's.
     errors += composition.unread_errors(of_trials=request.settings.mode not in READING)
-    errors += [*value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes), *margin_errors(composition)]
+    errors += [*value_errors(config, _OF_THE_SWEEP), *request_errors(config, axes)]
+    if request.settings.mode not in READING:
+        errors += margin_errors(composition)
     wrong_axes = [*axis_errors(config, axes), *axis_value_errors(axes)]
     errors += wrong_axes
 

@@ -266,6 +266,7 @@ class Contenders:
             samples=float(trials[of_score].min()) if of_score in trials else math.nan,
             restarts=_restarts(trials, own),
             left_out=_left_out(own, trials),
+            steps=_steps(own, terms),
             hours=totals["cost"].means(),
         )
         untimed = tried[eligible.untimed]
@@ -402,6 +403,14 @@ def better_than_baseline(measurements: Measurements) -> int | None:
     best = int(np.nanargmax(above))
     is_shown = not margins.excess(float(difference.intervals().lo[best] - lost[best]), measurements.margin) <= 0
     return best if above[best] > margins.IMPLAUSIBLE * measurements.margin and is_shown else None
+
+
+def _steps(cells: pd.DataFrame, terms: Terms) -> npt.NDArray[np.intp]:
+    """Return an equal number for cells that differ only in their learning rate."""
+    rates = ("lr_rule", "lr_multiplier", "lr")
+    columns = [column for axis, column in terms.axes.items() if axis not in rates and column in cells]
+    groups = cells[columns].astype(str).groupby(columns).ngroup() if columns else np.arange(len(cells))
+    return np.asarray(groups, dtype=np.intp)
 
 
 def _by_seed_of_ok(trials: pd.DataFrame, cells: pd.DataFrame) -> Callable[[pd.Series[Any]], Array]:

@@ -73,6 +73,8 @@ class Measurements:
     """Which seeds reached the target; None if the objective is not the time to one."""
     left_out: npt.NDArray[np.bool_] | None = None
     """Cells whose further seeds a rule of the sweep left out, because they would not change the choice; None: none."""
+    steps: npt.NDArray[np.intp] | None = None
+    """An equal number for cells whose steps take equally long, so that they may share timings; None: none do."""
     hours: Array | None = None
     """Device-hours of a trial of each cell, times any constant price; NaN is unknown. None if all cells cost alike."""
 
@@ -154,31 +156,34 @@ class Means:
         return self.point + np.where(known, self.error, 0.0) * chances
 
 
-def log_objectives(objective: Array) -> Means:
-    """Estimate the logarithms of the cells' objectives. Cells that share their timings have one estimate."""
+def log_objectives(objective: Array, steps: npt.NDArray[np.intp] | None = None) -> Means:
+    """Estimate the logarithms of the cells' objectives. Cells that share their timings have one estimate.
+
+    They have the same number in `steps`; None: no cell shares any.
+    """
     values = logs(objective)
-    source = _sources(values)
+    source = np.arange(len(values)) if steps is None else _sources(values, steps)
     own = np.unique(source)
     means = _means(values[own])
     of_source = np.searchsorted(own, source)
     return Means(
         point=means.point[of_source],
-        n=Moments.of(values).n,
+        n=means.n[of_source],
         error=means.error[of_source],
         freedom=means.freedom[of_source],
         source=source,
     )
 
 
-def _sources(values: Array) -> npt.NDArray[np.intp]:
-    """Return for each row the one with the most seeds whose values are its own wherever both have one."""
+def _sources(values: Array, steps: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Return for each row the one with the same steps and the most seeds that has all its values."""
     # Rules at one batch take the same steps, so that the sweep times one of them for all.
     source = np.arange(len(values))
     known = ~np.isnan(values)
     own: list[int] = []
     for row in np.argsort(-known.sum(axis=1), kind="stable").tolist():
-        both = known[own] & known[row]
-        is_same = both.any(axis=1) & ~(both & (values[own] != values[row])).any(axis=1)
+        has_values = ((values[own] == values[row]) | ~known[row]).all(axis=1) & known[row].any()
+        is_same = has_values & (steps[own] == steps[row])
         if is_same.any():
             source[row] = own[int(is_same.argmax())]
         else:

@@ -84,7 +84,8 @@ class Choice:
     def needed_probability(self) -> float:
         """The least probability that suffices for CLEAR."""
         # A seed whose timing was disturbed has run as well.
-        n = np.maximum(Moments.of(self.measurements.objective).n, Moments.of(self.measurements.accuracy).n)
+        has_run = ~np.isnan(self.measurements.objective) | ~np.isnan(self.measurements.accuracy)
+        n = has_run.sum(axis=1)
         if self.measurements.left_out is not None:
             n = n[~self.measurements.left_out]
         some_have_more_seeds = len(set(n[n > 0])) > 1
@@ -185,7 +186,7 @@ def choose(measurements: Measurements, generator: np.random.Generator, draws: in
     accurate to ± 0.7%, with 2,000 to ± 2.2%.
     """
     # Draws of the true values, shape (draws, cells): of the objective's logarithm, and of what is lost in accuracy.
-    objective = log_objectives(measurements.objective)
+    objective = log_objectives(measurements.objective, measurements.steps)
     times = objective.draws(generator, draws)
     if measurements.restarts is not None:
         times = times + measurements.restarts.draws(generator, len(times))
@@ -279,7 +280,8 @@ class Midway:
         if chosen is None:
             return rivals
         if p_chosen[chosen] >= SURE and not unsure.any():
-            return {chosen} if self._log_objectives.n[chosen] < FEWEST_SEEDS else set()
+            n = int((~np.isnan(self.measurements.objective[chosen])).sum())
+            return {chosen} if n < FEWEST_SEEDS else set()
         return {chosen, *rivals}
 
     @cached_property
@@ -332,7 +334,7 @@ class Midway:
 
     @cached_property
     def _log_objectives(self) -> Means:
-        return log_objectives(self.measurements.objective)
+        return log_objectives(self.measurements.objective, self.measurements.steps)
 
     @cached_property
     def _accuracies(self) -> Means:
@@ -351,4 +353,5 @@ class Midway:
         """Return the means over all seeds; their error is that by the further seeds, 0 without any."""
         left = np.asarray(self.seeds_left)
         changes = means.error * np.sqrt(left / np.maximum(means.n + left, 1))
-        return replace(means, error=np.where(left > 0, changes, 0.0))
+        # Cells with further seeds have further timings: these are not shared yet.
+        return replace(means, error=np.where(left > 0, changes, 0.0), source=None)

@@ -69,6 +69,8 @@ def _settles(contenders: Contenders, chosen: int, rival: int) -> int | None:
     level = contenders.choice.log_objective
     if _is_faster(contenders, chosen, rival):
         return _settles_margin(contenders, rival)
+    if level.source is not None and level.source[chosen] == level.source[rival]:
+        return 0  # they are equally fast
     variance = sum(float(level.error[i] ** 2 * level.n[i]) for i in (chosen, rival))
     error = math.hypot(*(float(level.error[i]) for i in (chosen, rival)))
     return _seeds(float(level.point[rival] - level.point[chosen]) + math.log1p(TIE), variance, error)

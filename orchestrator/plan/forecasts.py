@@ -270,6 +270,8 @@ def rehearse_missing(
 
 def is_disturbed(answer: Mapping[str, Any], foreign_cpu: float) -> bool:
     """Return whether other programs, which used this share of the cores' time, may have slowed a rehearsal down."""
+    if answer["status"] == Status.OOM:  # of its memory nothing is disturbed
+        return False
     step_s, device_s = (answer["figures"].get(name, 0.0) for name in ("step_s", "device_step_s"))
     # A busy host cannot make the work of a GPU longer, only the launches beside it. On CPUs the host does all the work.
     of_host = 1 - device_s / step_s if step_s and "device_gb" in answer["figures"] else 1.0

@@ -119,7 +119,8 @@ def axis(column: str) -> str:
 def short_names(columns: Sequence[str]) -> dict[str, str]:
     """Return the last parts of the axes' names by column, where they are unambiguous: `precision`."""
     last = {column: axis(column).rpartition(".")[2] for column in columns}
-    return {column: name if list(last.values()).count(name) == 1 else axis(column) for column, name in last.items()}
+    taken = [*last.values(), *_IN_LABEL, "seed", "lr"]
+    return {column: name if taken.count(name) == 1 else axis(column) for column, name in last.items()}
 
 
 def throughput_of(frame: pd.DataFrame) -> tuple[str, str]:

@@ -275,3 +275,11 @@ def test_hostile_arguments_do_not_prevent_a_report(report: Callable[..., tuple[i
 def test_too_many_recorded_arguments_are_none(arguments: object, kept: int) -> None:
     history = cast(History, SimpleNamespace(driver={"arguments": arguments}))
     assert len(arguments_in(history)) == kept
+
+
+def test_a_recorded_metric_keeps_a_report_of_another_margin(
+    report: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    write_results(tmp_path / "losses", "sweep=batch_scaling", "report.metric=val_loss")
+    assert "is meant for" not in report(f"results_dir={tmp_path}/losses")[1]
+    assert main(["mode=status", f"results_dir={tmp_path}/losses"]) == 0

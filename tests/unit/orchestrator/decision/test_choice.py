@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy  # its `stats` is slow, and loaded when it is used
 
-from orchestrator.decision.cell_estimates import Measurements, Restarts, accuracies
+from orchestrator.decision.cell_estimates import Measurements, Restarts, accuracies, log_objectives
 from orchestrator.decision.choice import Midway, choose
 from orchestrator.decision.thresholds import SURE
 from orchestrator.statistics.pooling import Likeness
@@ -99,13 +99,22 @@ def test_tied_cells_both_count_as_best():
 def test_cells_that_share_their_timings_are_equally_fast():
     shared, slower = [10, 12, 15], [13, 12.1, 11.9]
     accuracy = [[0.9, 0.91, 0.92], [0.9, 0.92, 0.91], [0.91, 0.9, 0.92], [0.9, 0.91, 0.92]]
-    choice = chosen_of([shared, [*shared[:2], NAN], shared, slower], accuracy, margin=0.5)
+    asked = measurements([shared, [*shared[:2], NAN], shared, slower], accuracy, margin=0.5)
+    choice = choose(replace(asked, steps=np.array([0, 0, 0, 1])), np.random.default_rng(0))
     assert choice.p_best[0] == choice.p_best[1] == choice.p_best[2] > 0.4
     ratio = choice.log_objective.minus(0).intervals()
     assert ratio.lo[1] == ratio.hi[1] == 0 and ratio.lo[3] < 0 < ratio.hi[3]
     alone = chosen_of([shared, slower], accuracy[:2], margin=0.5)
     assert abs(alone.p_best[0] - choice.p_best[0]) < 0.02
     assert np.allclose(choice.log_objective.error[[0, 3]], alone.log_objective.error)
+
+
+def test_equal_values_of_other_steps_or_seeds_are_measurements_of_their_own():
+    values = np.array([[10, 12, 14], [10, NAN, NAN], [10, 11, NAN], [NAN, 11, 30]])
+    for steps in (np.arange(4), np.array([0, 1, 2, 2])):
+        means = log_objectives(values, steps)
+        assert means.source is not None and means.source.tolist() == [0, 1, 2, 3]
+        assert np.allclose(means.point, np.nanmean(np.log(values), axis=1))
 
 
 def test_a_cell_that_is_unlikely_to_be_the_best_does_not_tie():
@@ -237,6 +246,8 @@ def test_further_seeds_for_some_cells_raise_the_bar():
     assert later.is_sure(0.96) and not later.is_sure(0.94) and not later.is_sure(NAN)
     disturbed = chosen_of([[2, 2, NAN], [1, 1, 1]], [[0.9, 0.9, 0.9], [0.9, 0.9, 0.9]])
     assert disturbed.needed_probability == choice.needed_probability
+    one_each = chosen_of([[NAN, 1.1, 1.05], [1, 1, 1]], [[0.9, 0.9, NAN], [0.9, 0.9, 0.9]])
+    assert one_each.needed_probability == choice.needed_probability
 
 
 def test_the_loss_against_the_most_accurate_cell_is_known():

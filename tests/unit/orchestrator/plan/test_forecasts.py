@@ -274,8 +274,9 @@ def test_a_plan_knows_which_rehearsals_were_cut_off(kept, is_incomplete, monkeyp
 
 def test_a_busy_host_disturbs_what_is_not_the_gpu_s_own_work() -> None:
     on_gpu = {"step_s": 1.0, "device_step_s": 0.9, "device_gb": 80.0}
-    assert [is_disturbed({"figures": on_gpu}, share) for share in (0.4, 0.6)] == [False, True]
-    assert is_disturbed({"figures": {"step_s": 1.0, "device_step_s": 1.0}}, 0.06)
+    assert [is_disturbed({"status": "ok", "figures": on_gpu}, share) for share in (0.4, 0.6)] == [False, True]
+    assert is_disturbed({"status": "ok", "figures": {"step_s": 1.0, "device_step_s": 1.0}}, 0.06)
+    assert not is_disturbed({"status": "oom", "figures": {}}, 0.06)
 
 
 def test_rehearsals_replace_shipped_ones_of_their_kind_only() -> None:

@@ -19,6 +19,11 @@ CELL = {"gpus": 2, "device": "NVIDIA H200", "lr_rule": "linear", "device_batch_s
             ["model", "model.width", "trainable.compile"],
             "2×256 linear, mlp, width=8, compile=on",
         ),
+        (
+            {"data.seed": 3, "trainable.lr": 0.3},
+            ["data.seed", "trainable.lr"],
+            "2×256 linear, data.seed=3, trainable.lr=0.3",
+        ),
         ({"axes.strategy": "ddp"}, ["axes.strategy"], "2×256 linear, ddp"),
         ({"a.width": 1, "b.width": 2}, ["a.width", "b.width"], "2×256 linear, a.width=1, b.width=2"),
         (
