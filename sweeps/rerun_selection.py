@@ -64,6 +64,11 @@ def form_errors(given: Any) -> Iterator[str]:
             yield f"rerun must be {_FORMS}; not {entry!r}{write}"
 
 
+def is_label(text: str) -> bool:
+    """Return whether the whole text is the beginning of a cell's label."""
+    return _LABEL.fullmatch(text) is not None
+
+
 def label_axes(text: str) -> dict[str, str]:
     """Return the values of the axes in a cell's label, `2×32 sqrt`, or in `gpus=2,seed=0`; empty if it is neither."""
     label = _LABEL.match(text)

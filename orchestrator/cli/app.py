@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from orchestrator.cli.applied_overrides import applicable, check_applied
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.cli.recorded_arguments import continued, with_recorded
+from orchestrator.cli.recorded_arguments import continued, is_folder, with_recorded
 from orchestrator.config.compose import WRONG, Composition, initialised
 from orchestrator.config.hydra_private import (
     error_line,
@@ -44,7 +44,7 @@ from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 from sweeps.printable import printable
-from sweeps.rerun_selection import label_axes
+from sweeps.rerun_selection import is_label
 from sweeps.sweep import MOST_TRIALS
 
 if TYPE_CHECKING:
@@ -67,23 +67,30 @@ def main(arguments: Sequence[str]) -> int:
         print(versions())
         return 0
     try:
-        if commands := list(continued(own)):
+        overrides = overrides_in(own)
+        if commands := list(continued(overrides)):
             raise ConfigError(commands)
-        asked = {argument.removeprefix("mode=") for argument in own}
-        labels = [argument for argument in own if "=" not in argument and label_axes(argument)]
+        asked = {argument.removeprefix("mode=") for argument in overrides}
+        labels = [word for word in overrides if is_label(word) and not is_folder(word)]
         if labels or asked & {*_OF_TRIALS, *_STOPS}:
             from orchestrator.cli.status import cells_of, logs_of, stops_of  # imported here so that --help stays quick
 
             for words, answer in ((labels, cells_of), (_OF_TRIALS, logs_of), (_STOPS, stops_of)):
-                if asked & {*words} and (lines := list(answer(own))):
+                if asked & {*words} and (lines := list(answer(overrides))):
                     raise ConfigError(lines)
         arguments, options = without_dashes(with_command(arguments))
-        with given_in(arguments):
+        with given_in(overrides_in(arguments)):
             if options:
                 raise ConfigError(_dash_errors(rewritten(arguments), options))
             return _completed(rewritten(arguments))
     except ConfigError as error:
         return _wrong(error)
+
+
+def overrides_in(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments without Hydra's flags and their values; options are overrides."""
+    overrides: list[str] = flags_parser().parse_intermixed_args(without_dashes(arguments)[0]).overrides
+    return overrides
 
 
 def _completed(arguments: Sequence[str]) -> int:

@@ -43,6 +43,7 @@ _CHOICE = re.compile(r"\w[\w-]*(/\w[\w-]*)*")
 _REFERENCE = "trainable.reference_batch_size"  # the setting of a trainable that a report uses
 _MOST_ARGUMENTS, _MOST_CHARACTERS = 100, 20_000
 """Hydra's parser and the search for a wrong argument take seconds beyond; people type less."""
+_CONTINUES = re.compile(r"(resume|continue|restart)(?![^\W_])")
 _OWN_CONFIG = ("-cd", "--config-dir", "-cn", "--config-name", "-m", "--multirun")
 
 
@@ -127,6 +128,11 @@ def _folder_of(word: str) -> str:
     return f"results/{word}" if not _has_results(word) and _has_results(f"results/{word}") else word
 
 
+def is_folder(word: str) -> bool:
+    """Return whether a word names a folder, or one of results."""
+    return any(os.path.isdir(os.path.join(place, word)) for place in (".", DEFAULT_PLACE))
+
+
 def _has_results(folder: str) -> bool:
     # Unlike pathlib's, this function takes a text that no file can have as its name.
     return os.path.isfile(os.path.join(folder, JOURNAL))
@@ -171,14 +177,13 @@ def recorded_arguments(history: History) -> list[str]:
 
 
 def continued(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the command that continues the sweep in each folder that `--resume FOLDER` or `mode=continue` names."""
-    asked = ("resume", "continue", "restart")
-    if not any(argument.lstrip("-").removeprefix("mode=").startswith(asked) for argument in arguments):
+    """Yield the command that continues the sweep in each folder that `resume=FOLDER` or `mode=continue` names."""
+    if not any(_CONTINUES.match(argument.removeprefix("mode=")) for argument in arguments):
         return
     words = [word for argument in arguments for word in argument.split("=") if word]
     for name, place in pairwise(words):
         # Other values, such as the name of a new sweep, may be names of folders as well.
-        if name.lstrip("-").replace("-", "_").startswith((*asked, "results_dir")):
+        if name == "results_dir" or _CONTINUES.match(name):
             if command := command_again(place) or command_again(f"results/{place}"):
                 yield f"the same command continues a sweep: write {command}"
 

@@ -30,7 +30,7 @@ from orchestrator.text.cell_labels import trial_label
 from orchestrator.text.numbers import counted
 from sweeps.errors import ConfigError
 from sweeps.identity import SHOWN_DIGITS
-from sweeps.rerun_selection import label_axes
+from sweeps.rerun_selection import is_label, label_axes
 from sweeps.status import Status
 from sweeps.trial import Batch
 
@@ -67,7 +67,7 @@ def logs_of(arguments: Sequence[str]) -> Iterator[str]:
 def cells_of(arguments: Sequence[str]) -> Iterator[str]:
     """Yield a line for each finished cell that a word names by its label, `2x32`, with why it is not chosen."""
     given = _given(arguments)
-    named = {word: axes for word, value in given.items() if not value and "gpus" in (axes := label_axes(word))}
+    named = {word: label_axes(word) for word, value in given.items() if not value and is_label(word)}
     for folder in _folders(given) if named else ():
         table = folder.table("summary.csv")
         if not table.is_file():
@@ -81,8 +81,8 @@ def cells_of(arguments: Sequence[str]) -> Iterator[str]:
         for word, axes in named.items():
             cells = [row for row in rows if all(row.get(axis) == value for axis, value in axes.items())]
             for row in cells:
-                label = f"{row['gpus']}×{row['device_batch_size']} {row['lr_rule']}: {row['status']}"
-                yield f"{label}: {reasons.get(row['cell_id']) or row['note'] or 'others are better'}"
+                label = f"{row['gpus']}×{row['device_batch_size']} {row.get('lr_rule', '')}".strip()
+                yield f"{label}: {row['status']}: {reasons.get(row['cell_id']) or row['note'] or 'others are better'}"
             if not cells:
                 yield f"{word}: there is no such cell"
         yield f"all figures of all cells: {folder.page}, or {table}"

@@ -20,6 +20,7 @@ from orchestrator.config.schema import SCHEMA, may_be_axis
 from orchestrator.config.value_notations import gb_in, seconds_in, values_in
 from orchestrator.config.value_types import FLAG, FLAG_WORDS, KeyKind, Number, OneOf
 from orchestrator.store import files
+from orchestrator.store.results_folder import JOURNAL
 
 BLANK = re.compile(r"…|=[A-Z]{3,}\b|= one of|: METRIC")
 """Where a suggested line has a value still to be filled in."""
@@ -46,7 +47,8 @@ def given_in(arguments: Iterable[str]) -> Iterator[None]:
     """Context in which the places of the tables are filled with the values of these arguments."""
     parts = [argument.lstrip("+-").partition("=") for argument in arguments]
     # A word may be a folder of results.
-    folders = [os.path.split(word) for word, is_key, _ in parts if not is_key and os.path.isdir(word)]
+    words = [word for word, is_key, _ in parts if not is_key]
+    folders = [os.path.split(word) for word in words if os.path.isfile(os.path.join(word, JOURNAL))]
     of_folder = {"results_dir": folders[0][0], "sweep.name": folders[0][1]} if folders else {}
     before = _given.set(of_folder | {key: value for key, _, value in parts if re.fullmatch(r"[\w./+:-]+", value)})
     try:

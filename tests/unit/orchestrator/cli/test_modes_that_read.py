@@ -87,6 +87,9 @@ def test_a_cell_is_shown_by_its_label(start: Callable[..., tuple[int, str]], tmp
     (cell, where) = told.splitlines()
     assert status == 2 and cell.startswith("2×32 none: ok: ") and f"{tmp_path}/batch_scaling" in where
     assert "8x32: there is no such cell" in start("why", "8x32")[1]
+    table = ResultsFolder(tmp_path / "batch_scaling").table("summary.csv")
+    table.write_text(table.read_text().replace("lr_rule", "other", 1))
+    assert start("why", "2x32")[1].startswith("2×32: ok: ")
 
 
 def test_another_target_has_the_command_that_measures_it(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from orchestrator.cli import app
-from orchestrator.cli.app import main
+from orchestrator.cli.app import main, overrides_in
 from orchestrator.cli.recorded_arguments import arguments_in, continued, recorded_arguments, what_if, with_recorded
 from orchestrator.config import compose
 from orchestrator.store import results
@@ -86,13 +86,45 @@ def test_words_of_the_users_command_are_not_ours(words: str, tmp_path: Path, mon
     [
         *("--resume last.pt sweep.name=kept", "sweep.name=resumed results_dir=results/kept"),
         *("--resume x ~sweep.axes.lr_rule", "--resume ~sweep.axes.lr_rule", "--resume_from=~sam/ckpt.pt"),
-        f"--resume {'x' * 256}",
+        *(f"--resume {'x' * 256}", "-cn restart_cfg results_dir=results/kept"),
+        "mode=restarted results_dir=results/kept",
     ],
 )
 def test_only_a_folder_to_resume_is_looked_up(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_results(tmp_path / "results" / "kept")
     monkeypatch.chdir(tmp_path)
-    assert list(continued(words.split())) == []
+    assert list(continued(overrides_in(words.split()))) == []
+
+
+@pytest.mark.parametrize("flags", ["-cd 2x4090", "--config-dir=2x64", "--config-dir=logs", "-cd stop"])
+def test_the_folder_of_configs_asks_for_nothing(
+    flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_results(tmp_path / "results" / "kept")
+    with Journal.open(tmp_path / "results" / "kept" / "journal.jsonl") as journal:
+        journal.append(Kind.FINISHED, record_of(4, status=Status.FAILED).to_json())
+    assert main(["mode=report", "report.html=false", "results_dir=results/kept"]) == 1
+    for name in ("2x4090", "2x64", "logs", "stop"):
+        (tmp_path / name).mkdir()
+    asked = [*flags.split(), "sweep=batch_scaling", "trainable=noop", "results_dir=results/kept"]
+    assert main([*asked, "mode=plan"]) == 0
+    capsys.readouterr()
+    assert main([*asked, "mode=clean"]) == 2
+    assert "rm -r results/kept/batch_scaling" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["2x64", "2x64-long", "2x64_run", "2x64 none, long"])
+def test_a_folder_named_as_a_cell_is_a_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (name, "plain"):
+        write_results(tmp_path / "results" / folder)
+    assert main(["mode=report", "report.html=false", "results_dir=results/plain"]) == 0
+    capsys.readouterr()
+    assert main(["compare", name, "results/plain"]) == 2
+    assert f"write mode=compare results_dir=results/{name} compare.with=results/plain" in capsys.readouterr().err
 
 
 def test_a_baseline_that_no_trial_has_is_refused(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
