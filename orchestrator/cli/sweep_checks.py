@@ -236,7 +236,8 @@ def command_errors(composition: Composition, errors: Sequence[str]) -> Iterator[
         return
     own_name = f"sweep.name={script_name(words)}"
     for wrong, right in replaced:
-        words = [word.replace(wrong, right) for word in words]
+        # A file's name may be part of another one.
+        words = [word.replace(wrong, right) if word == wrong or "{" in wrong else word for word in words]
     words = varied(words) if is_fixed else words
     rates = rates if "{lr}" in str(words) else []
     # The sweep has the name of its script.

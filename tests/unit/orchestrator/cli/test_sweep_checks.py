@@ -287,6 +287,11 @@ def test_axis_that_no_trial_receives_is_refused(trainable, axis, copied, capsys)
     ("typed", "errors", "line"),
     [
         (["trian.py", "{batch_size}", "{learning_rate}"], 3, ["train.py", "{device_batch_size}", "{lr}"]),
+        (
+            ["trian.py", "--cfg=trian.py.yaml", "--bs={bs}", "{lr}"],
+            3,
+            ["train.py", "--cfg=trian.py.yaml", "--bs={device_batch_size}", "{lr}"],
+        ),
         (["train.py", "--lr", "0.1"], 2, ["train.py", "--lr", "{lr}", "--bs", "{device_batch_size}"]),
         (["train.py", "{bs}", "{lr}"], 2, ["train.py", "{device_batch_size}", "{lr}"]),
         (["train.py", "{device_batch_size}", "{lr}"], 1, ["train.py", "{device_batch_size}", "{lr}"]),
