@@ -163,6 +163,9 @@ class TrainingSettings:
 REPORTED = ("val_accuracy", "val_loss", "bits_per_byte", "accuracy", "loss")
 """The metrics of this training, the validation's first."""
 
+_MEASURED = ("epoch_s", "train_s", "samples_per_s", "peak_memory_gb", "energy_j", "energy_j_per_sample", "mfu")
+"""Figures of a trial that someone may compare in place of a metric."""
+
 
 def errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each error that shows without loading the data and without a device."""
@@ -176,7 +179,7 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
     report = config.get("report") or {}
     target = report.get("target")
     metric = named_metric(config)
-    if metric not in ("auto", *REPORTED) and column_of(metric) not in REPORTED:
+    if metric not in ("auto", *REPORTED, *_MEASURED) and column_of(metric) not in REPORTED:
         yield f"report.metric={metric}: this training reports {', '.join(REPORTED)}{nearest(metric, REPORTED)}"
     measures_accuracy = report.get("metric") in ("auto", "val_accuracy") and data.get("name") not in TEXTS
     if measures_accuracy and is_number(target) and not 0 < target <= 1:

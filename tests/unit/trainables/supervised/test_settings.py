@@ -75,6 +75,7 @@ GROWING = {"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}
         ({"report": {"metric": "auto", "target": 93}}, ["report.target=93"]),
         ({"report": {"metric": {"name": "val_acuracy", "better": "higher"}}}, ["(did you mean 'val_accuracy'?)"]),
         ({"report": {"metric": "val_acc"}}, []),
+        ({"report": {"metric": {"name": "samples_per_s", "better": "higher"}}}, []),
         ({"schedule": GROWS | {"gamma": 0.3}}, ["schedule.gamma=0.3"]),
         ({"schedule": {"name": "step", "milestones": [0.5, 80]}}, ["schedule: milestones [80]"]),
         ({"schedule": {"name": "step", "milestones": 0.5}}, ["schedule: milestones 0.5"]),
