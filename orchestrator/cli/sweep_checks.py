@@ -292,7 +292,8 @@ def margin_errors(composition: Composition) -> Iterator[str]:
     given = {key_of(argument) for argument in arguments}
     if "report.metric" not in given or "report.margin" in given or report["margin"] == ReportSection().margin:
         return
-    others = [word for word in arguments if key_of(word) != "report.metric" and not word.endswith(FROM_PROGRAM)]
+    others = [word for word in arguments if not word.startswith("-") and not word.endswith(FROM_PROGRAM)]
+    others = [word for word in others if key_of(word) != "report.metric"]
     of_file, metric = Metric.of(Composition(others).config), Metric.of(composition.config)
     if metric != of_file:
         yield (

@@ -409,7 +409,7 @@ def _steps(cells: pd.DataFrame, terms: Terms) -> npt.NDArray[np.intp]:
     """Return an equal number for cells that differ only in their learning rate."""
     rates = ("lr_rule", "lr_multiplier", "lr")
     columns = [column for axis, column in terms.axes.items() if axis not in rates and column in cells]
-    groups = cells[columns].astype(str).groupby(columns).ngroup() if columns else np.arange(len(cells))
+    groups = cells[columns].astype(str).groupby(columns, dropna=False).ngroup() if columns else np.arange(len(cells))
     return np.asarray(groups, dtype=np.intp)
 
 
