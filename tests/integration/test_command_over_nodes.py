@@ -120,7 +120,14 @@ def start(nodes, name, argv, *axes_and_more, host=None):
     metrics = "trainable.metrics={loss: null, val_loss: null}"
     axes = ("sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]")
     own = (f"trainable.argv={argv!r}", f"trainable.python={sys.executable}", "trainable.optimizer=sgd", metrics)
-    fixed = (f"sweep.name={name}", "warmup_epochs=0", "rerun_invalid=0", "report.metric=val_loss", "+trainable.mode=''")
+    fixed = (
+        f"sweep.name={name}",
+        "warmup_epochs=0",
+        "rerun_invalid=0",
+        "report.metric=val_loss",
+        "report.margin=0.01",
+        "+trainable.mode=''",
+    )
     return nodes.start("sweep=batch_scaling", "trainable=command", *own, *axes, *fixed, *axes_and_more, host=host)
 
 
