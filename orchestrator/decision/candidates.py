@@ -361,9 +361,8 @@ def _restarts(trials: pd.DataFrame, cells: pd.DataFrame) -> Restarts | None:
 def _likeness(cells: pd.DataFrame, terms: Terms) -> Likeness:
     """Return the similarity of cells, by batch and by all other axes except the GPUs."""
     recipe = [column for axis, column in terms.axes.items() if axis not in OF_SCALE]
-    alike = cells[recipe].astype(str).agg(tuple, axis="columns") if recipe else pd.Series(0, cells.index)
     batch = cells["global_batch_size"].to_numpy(dtype="float64")
-    return Likeness(batch=batch, recipe=np.asarray(pd.factorize(alike)[0]))
+    return Likeness(batch=batch, recipe=_group_numbers(cells, recipe))
 
 
 def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | None:
@@ -409,8 +408,13 @@ def _steps(cells: pd.DataFrame, terms: Terms) -> npt.NDArray[np.intp]:
     """Return an equal number for cells that differ only in their learning rate."""
     rates = ("lr_rule", "lr_multiplier", "lr")
     columns = [column for axis, column in terms.axes.items() if axis not in rates and column in cells]
-    groups = cells[columns].astype(str).groupby(columns, dropna=False).ngroup() if columns else np.arange(len(cells))
-    return np.asarray(groups, dtype=np.intp)
+    return _group_numbers(cells, columns)
+
+
+def _group_numbers(cells: pd.DataFrame, columns: Sequence[str]) -> npt.NDArray[np.intp]:
+    """Return an equal number for cells with the same values in these columns."""
+    values = cells[columns].astype(str).agg(tuple, axis="columns") if columns else pd.Series(0, cells.index)
+    return np.asarray(pd.factorize(values)[0])
 
 
 def _by_seed_of_ok(trials: pd.DataFrame, cells: pd.DataFrame) -> Callable[[pd.Series[Any]], Array]:

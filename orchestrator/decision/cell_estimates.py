@@ -114,7 +114,7 @@ class Means:
     error: Array
     freedom: Array
     source: npt.NDArray[np.intp] | None = None
-    """The row whose measurements each cell's estimate is from: equal for cells with one error; None: each its own."""
+    """The row whose measurements each cell's estimate is from: equal for cells that share them; None: each its own."""
 
     def intervals(self) -> Interval:
         """Return 95% intervals, one per cell."""
