@@ -4,7 +4,6 @@ import atexit
 import gc
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,9 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
         signal.signal(number, handler)
 
 
-# Commands that users are told would begin with `uv run`.
+# Commands that users are told would begin with `uv run`, and sweeps would run on a developer's cluster.
 os.environ.pop("UV_RUN_RECURSION_DEPTH", None)
+os.environ.pop("RAY_ADDRESS", None)
 
 # Workers, and the hundreds of processes that tests start, would otherwise compile the same modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+def golden(request):
     """A function that compares a text with `tests/golden/<name>`: the only place where wording is pinned."""
 
     def compare(name: str, text: str) -> None:
@@ -58,16 +58,25 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """An empty folder, which is the working folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture(autouse=True, scope="session")
-def empty_working_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+def empty_working_folder(tmp_path_factory):
     """Run all tests in an empty folder, so that none depends on what somebody ran in the clone before."""
     os.chdir(tmp_path_factory.mktemp("working_folder"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compose_once():
+    """Look up and merge the shipped configs once for all tests of a process."""
+    from tests.composed_once import composed_once  # which the controller of the workers does not need
+
+    with composed_once():
+        yield
 
 
 def pytest_xdist_auto_num_workers() -> int:

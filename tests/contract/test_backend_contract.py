@@ -4,7 +4,6 @@ import gc
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ import psutil
 import pytest
 from ray.tune import Callback
 
-from orchestrator.backends.backend import Backend
 from orchestrator.backends.inprocess import InProcessBackend
 from orchestrator.backends.ray.backend import RayBackend
 from orchestrator.backends.ray.tune import Attempt
@@ -24,7 +22,6 @@ from orchestrator.config.settings import SweepSection
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.schedule.queue import TrialQueue
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
 from tests.contract.trials import Recorder, beyond_reference, request, trial
 
 ALSO_ON_RAY = pytest.mark.parametrize(
@@ -66,7 +63,7 @@ HERE = Node(name="here", cpus=2, gpus=0)
 
 
 @pytest.fixture(scope="module")
-def ray_backend() -> Iterator[RayBackend]:
+def ray_backend():
     before = set(psutil.Process().children(recursive=True))
     handler = signal.getsignal(signal.SIGTERM)
     by_uv = ["uv", "run", "--python", "/nonexistent/python", "pytest"]  # no worker would start by this command
@@ -92,30 +89,30 @@ def with_trials(results_dir: Path) -> Path:
 
 
 @pytest.fixture
-def tmp_path(tmp_path: Path) -> Path:
+def tmp_path(tmp_path):
     """Return a results directory for one test."""
     return with_trials(tmp_path)
 
 
 @pytest.fixture(scope="module", params=["inprocess", "ray"])
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request):
     return InProcessBackend() if request.param == "inprocess" else request.getfixturevalue("ray_backend")
 
 
 @pytest.fixture(scope="module")
-def results_dir(tmp_path_factory: pytest.TempPathFactory, backend: Backend) -> Path:
+def results_dir(tmp_path_factory, backend):
     return with_trials(tmp_path_factory.mktemp("results"))
 
 
 @pytest.fixture(scope="module")
-def trials(backend: Backend) -> list[TrialSpec]:
+def trials(backend):
     """Return the trials to run; on Ray, one failure suffices, because each is followed by the start of a process."""
     is_alone = isinstance(backend, InProcessBackend)
     return [trial for trial in TRIALS if is_alone or OUTCOMES[trial.trial_id][0] in (Status.OK, Status.FAILED)]
 
 
 @pytest.fixture(scope="module")
-def played(backend: Backend, trials: list[TrialSpec], results_dir: Path) -> Recorder:
+def played(backend, trials, results_dir):
     told = results_dir / "told"
 
     def heard() -> None:
@@ -128,7 +125,7 @@ def played(backend: Backend, trials: list[TrialSpec], results_dir: Path) -> Reco
     return recorder
 
 
-def test_trials_start_report_and_finish_in_order(played: Recorder, trials: list[TrialSpec]) -> None:
+def test_trials_start_report_and_finish_in_order(played, trials):
     order = [(event, name) for event, name in played.events if event != "reported"]
     assert order == [(event, trial.trial_id) for trial in trials for event in ("started", "finished")]
     reporting = [name for event, name in played.events if event == "reported"]
@@ -137,25 +134,25 @@ def test_trials_start_report_and_finish_in_order(played: Recorder, trials: list[
 
 
 @pytest.mark.parametrize(("name", "count"), [("first", 100), ("second", 12), ("raises", 1), ("last", 3)])
-def test_every_row_arrives_once_and_in_order(played: Recorder, name: str, count: int) -> None:
+def test_every_row_arrives_once_and_in_order(played, name, count):
     assert [row["epoch"] for row in played.rows[name]] == list(range(1, count + 1))
 
 
-def test_outcomes_have_status_and_reason(played: Recorder) -> None:
+def test_outcomes_have_status_and_reason(played):
     for name, outcome in played.outcomes.items():
         status, note = OUTCOMES[name]
         assert outcome.status is status
         assert note in outcome.note and len(outcome.note.splitlines()) <= 1
 
 
-def test_figures_and_provenance_are_returned(played: Recorder) -> None:
+def test_figures_and_provenance_are_returned(played):
     outcome = played.outcomes["second"]
     assert outcome.metrics["accuracy"] == 0.5
     assert outcome.provenance["python"]
     assert 12 * 0.1 <= outcome.wall_s < 60
 
 
-def test_a_trial_has_telemetry(played: Recorder, results_dir: Path) -> None:
+def test_a_trial_has_telemetry(played, results_dir):
     metrics = played.outcomes["second"].metrics
     assert metrics["peak_memory_gb"] > 0.01 and 0 <= metrics["cpu_util"] < 1
     samples = pd.read_parquet(results_dir / "trials" / "second" / "telemetry.parquet")
@@ -164,30 +161,30 @@ def test_a_trial_has_telemetry(played: Recorder, results_dir: Path) -> None:
     assert samples["gpu_util"].isna().all()
 
 
-def test_a_failure_leaves_its_trace_in_the_log(played: Recorder, results_dir: Path) -> None:
+def test_a_failure_leaves_its_trace_in_the_log(played, results_dir):
     assert "trainables_for_tests.py" in played.outcomes["raises"].trace
     assert played.outcomes["raises"].trace in (results_dir / "trials" / "raises" / "rank0.log").read_text()
 
 
-def test_a_process_is_kept_after_success(played: Recorder) -> None:
+def test_a_process_is_kept_after_success(played):
     assert played.outcomes["first"].metrics["pid"] == played.outcomes["second"].metrics["pid"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["ray"], indirect=True)
-def test_a_process_is_replaced_after_a_failure(played: Recorder) -> None:
+def test_a_process_is_replaced_after_a_failure(played):
     assert played.outcomes["first"].metrics["pid"] != played.outcomes["last"].metrics["pid"]
 
 
 @pytest.mark.parametrize("backend", ["ray"], indirect=True)
-def test_tunes_last_result_has_row_and_figures(played: Recorder) -> None:
+def test_tunes_last_result_has_row_and_figures(played):
     *before, last = OVERHEARD.results["last"]
     assert last == {"epoch": 3, "samples": 24, "accuracy": 0.5, "done": True}
     assert before[-1] == {"epoch": 3, "samples": 24, "done": False}
     assert "accuracy" not in OVERHEARD.results["raises"][-1]
 
 
-def test_a_stop_ends_running_trials_and_starts_none(backend: Backend, tmp_path: Path) -> None:
+def test_a_stop_ends_running_trials_and_starts_none(backend, tmp_path):
     recorder = Recorder(stop_at_row=True)
     backend.run(
         TrialQueue([trial("runs", "polite"), trial("waits", "quick")]), tmp_path, recorder
@@ -196,7 +193,7 @@ def test_a_stop_ends_running_trials_and_starts_none(backend: Backend, tmp_path: 
 
 
 @ALSO_ON_RAY
-def test_an_error_of_the_listener_ends_the_sweep(backend: Backend, tmp_path: Path) -> None:
+def test_an_error_of_the_listener_ends_the_sweep(backend, tmp_path):
     def fill_the_disk() -> None:
         raise OSError(28, "No space left on device")
 
@@ -207,25 +204,25 @@ def test_an_error_of_the_listener_ends_the_sweep(backend: Backend, tmp_path: Pat
 
 
 @ALSO_ON_RAY
-def test_a_deleted_results_directory_is_not_made_again(backend: Backend, tmp_path: Path) -> None:
+def test_a_deleted_results_directory_is_not_made_again(backend, tmp_path):
     recorder = Recorder(on_row=lambda: shutil.rmtree(tmp_path, ignore_errors=True))
     with suppress(FileNotFoundError):
         backend.run(TrialQueue([trial("reports", "quick", rows=1), trial("next", "quick")]), tmp_path, recorder)
     assert recorder.outcomes["reports"].status is Status.OK and not tmp_path.exists()
 
 
-def test_an_empty_sweep_runs_nothing(backend: Backend, tmp_path: Path) -> None:
+def test_an_empty_sweep_runs_nothing(backend, tmp_path):
     backend.run(TrialQueue([]), tmp_path, Recorder())
 
 
-def test_one_process_holds_one_rank() -> None:
+def test_one_process_holds_one_rank():
     nodes = InProcessBackend().nodes()
     assert why_infeasible(trial("one", "quick").gang, nodes) == ""
     assert why_infeasible(trial("two", "quick", ranks=2).gang, nodes) != ""
 
 
 @pytest.fixture(scope="module")
-def gangs(ray_backend: RayBackend, tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, Path]:
+def gangs(ray_backend, tmp_path_factory):
     recorder, results_dir = Recorder(), with_trials(tmp_path_factory.mktemp("gangs"))
     gangs = [
         ("speaks", "quick", {}),
@@ -241,25 +238,25 @@ def gangs(ray_backend: RayBackend, tmp_path_factory: pytest.TempPathFactory) -> 
     return recorder, results_dir
 
 
-def test_every_rank_has_its_log(gangs: tuple[Recorder, Path]) -> None:
+def test_every_rank_has_its_log(gangs):
     logs = [(gangs[1] / "trials" / "speaks" / f"rank{rank}.log").read_text() for rank in range(2)]
     assert logs == [f"this is rank {rank} of speaks\nwritten past Python\n" for rank in range(2)]
 
 
-def test_a_gang_computes_together(gangs: tuple[Recorder, Path]) -> None:
+def test_a_gang_computes_together(gangs):
     once, again = gangs[0].outcomes["sums"], gangs[0].outcomes["sums again"]
     assert (once.status, again.status) == (Status.OK, Status.OK)
     assert once.metrics["total"] == again.metrics["total"] == 1.0 + 2.0
 
 
-def test_the_crashed_rank_is_named_and_leaves_its_stack(gangs: tuple[Recorder, Path]) -> None:
+def test_the_crashed_rank_is_named_and_leaves_its_stack(gangs):
     outcome = gangs[0].outcomes["crashed"]
     assert outcome.status is Status.FAILED and "trainables_for_tests.py" in outcome.trace
     assert outcome.note.startswith("rank 1: ") and "Segmentation fault" in outcome.note
 
 
 @pytest.mark.slow
-def test_a_rank_that_raises_in_a_collective_is_named(ray_backend: RayBackend, tmp_path: Path) -> None:
+def test_a_rank_that_raises_in_a_collective_is_named(ray_backend, tmp_path):
     recorder = Recorder()
     ray_backend.run(TrialQueue([trial("breaks", "collective", ranks=2, who=1)]), tmp_path, recorder)
     outcome = recorder.outcomes["breaks"]
@@ -268,7 +265,7 @@ def test_a_rank_that_raises_in_a_collective_is_named(ray_backend: RayBackend, tm
 
 
 @pytest.mark.slow
-def test_sharing_trials_run_side_by_side(ray_backend: RayBackend, tmp_path: Path) -> None:
+def test_sharing_trials_run_side_by_side(ray_backend, tmp_path):
     """Each trial ends only if both run at the same time; the larger gang, the last of the queue, runs before them."""
     folder = tmp_path / "meeting"
     folder.mkdir()
@@ -281,7 +278,7 @@ def test_sharing_trials_run_side_by_side(ray_backend: RayBackend, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Path) -> None:
+def test_ranks_that_do_not_stop_are_killed(ray_backend, tmp_path):
     recorder = Recorder(stop_at_row=True)
     ray_backend.run(TrialQueue([trial("runs", "stubborn")]), tmp_path, recorder)
     assert recorder.events == [("started", "runs"), ("reported", "runs")]
@@ -290,9 +287,7 @@ def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"hang_s": 2.0}, {"time_limit_s": 8.0}])
-def test_a_trial_times_out(
-    backend: Backend, limits: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_times_out(backend, limits, tmp_path, monkeypatch):
     asked = request(**limits)
     part = ("_settings", asked.settings) if isinstance(backend, InProcessBackend) else ("_request", asked)
     monkeypatch.setattr(backend, *part)
@@ -307,9 +302,7 @@ def test_a_trial_times_out(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "leave"])
-def test_a_hanging_rank_is_named_and_all_ranks_end(
-    ray_backend: RayBackend, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_rank_is_named_and_all_ranks_end(ray_backend, how, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_backend, "_request", request(hang_s=3.0))
     recorder = Recorder()
     ray_backend.run(TrialQueue([trial("freezes", "freezing", ranks=2, how=how, who=1)]), tmp_path, recorder)
@@ -324,9 +317,7 @@ def test_a_hanging_rank_is_named_and_all_ranks_end(
 
 
 @pytest.mark.slow
-def test_an_early_stop_keeps_the_processes(
-    ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_early_stop_keeps_the_processes(ray_backend, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_backend, "_request", request(sweep=SweepSection(early_stop="asha")))
     recorder = Recorder()
     reaches = {"good": 0.9, "behind": 0.1, "close": 0.88}
@@ -348,7 +339,7 @@ def test_an_early_stop_keeps_the_processes(
 
 
 @pytest.mark.slow
-def test_a_dead_supervisor_is_a_failed_trial(ray_backend: RayBackend, tmp_path: Path) -> None:
+def test_a_dead_supervisor_is_a_failed_trial(ray_backend, tmp_path):
     def kill_supervisors() -> None:
         for process in _processes("Supervisor"):
             process.kill()
@@ -361,9 +352,7 @@ def test_a_dead_supervisor_is_a_failed_trial(ray_backend: RayBackend, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "processes"), [("warm", 1), ("per_seed", 2), ("fresh", 3)])
-def test_workers_decide_which_trials_share_a_process(
-    ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str, processes: int
-) -> None:
+def test_workers_decide_which_trials_share_a_process(ray_backend, tmp_path, monkeypatch, workers, processes):
     monkeypatch.setattr(ray_backend, "_request", request(workers=workers))
     recorder = Recorder()
     trials = [trial("one", "quick"), trial("other", "quick"), replace(trial("one again", "quick"), seed=1)]
@@ -374,9 +363,7 @@ def test_workers_decide_which_trials_share_a_process(
 
 
 @pytest.mark.slow
-def test_tune_forgets_trials_that_have_ended(
-    ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tune_forgets_trials_that_have_ended(ray_backend, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_backend, "_extensions", Extensions())  # the user's callbacks get all trials
     kept: list[int] = []
 

@@ -63,7 +63,7 @@ def request(trainable: str) -> dict[str, Any]:
     return ranks.request(trainable, config={"trainable": SETTINGS} if "command" in trainable else None)
 
 
-def test_the_result_is_json_with_known_columns(trainable: str) -> None:
+def test_the_result_is_json_with_known_columns(trainable):
     answer = run(request(trainable))
     assert answer["status"] == "ok" and answer["note"] == answer["trace"] == "", answer["trace"]
     assert answer["reusable"] and answer["rank"] == 0
@@ -72,7 +72,7 @@ def test_the_result_is_json_with_known_columns(trainable: str) -> None:
     assert json.loads(json.dumps(reported, allow_nan=False)) == reported
 
 
-def test_rows_count_the_epochs(trainable: str) -> None:
+def test_rows_count_the_epochs(trainable):
     answer = run(request(trainable))
     assert [row["epoch"] for row in answer["rows"]] == list(range(1, math.ceil(answer["metrics"]["epochs"]) + 1))
     assert (answer["rows"][-1]["samples"], answer["rows"][-1]["steps"]) == (
@@ -81,15 +81,15 @@ def test_rows_count_the_epochs(trainable: str) -> None:
     )
 
 
-def test_equal_requests_have_equal_results(trainable: str) -> None:
+def test_equal_requests_have_equal_results(trainable):
     assert without_times(run(request(trainable))) == without_times(run(request(trainable)))
 
 
-def test_a_stop_request_is_no_error(trainable: str) -> None:
+def test_a_stop_request_is_no_error(trainable):
     assert rank.run(request(trainable), lambda row: None, lambda: True).status == "ok"
 
 
-def test_a_listener_that_raises_ends_the_trial(trainable: str) -> None:
+def test_a_listener_that_raises_ends_the_trial(trainable):
     def broken(row: dict[str, Any]) -> None:
         raise OSError("nobody listens")
 

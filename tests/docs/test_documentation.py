@@ -61,7 +61,7 @@ def orchestrators(block: Block) -> list[list[str]]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch):
     """Create a reader's folder: the configs of each kind of project, and the folder `my` of the README."""
     for template in TEMPLATES.iterdir():
         for source in (template / "conf").rglob("*.txt"):
@@ -74,13 +74,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_documentation_has_commands_and_code() -> None:
+def test_documentation_has_commands_and_code():
     assert len(SHELL) >= 15 and len(PYTHON) >= 2
     assert sum(len(orchestrators(block)) for block in SHELL) >= 30
 
 
 @pytest.mark.parametrize("block", SHELL, ids=_id)
-def test_every_command_composes_or_says_why_not(block: Block, place: Path) -> None:
+def test_every_command_composes_or_says_why_not(block, place):
     for words in block.commands():
         ours = words[:3] == ["python", "-m", "orchestrator"] or words[0] == "sweep-orchestrator"
         is_elsewhere = words[0] in ELSEWHERE or words[:3] == ["python", "-m", "venv"]
@@ -100,7 +100,7 @@ def test_every_command_composes_or_says_why_not(block: Block, place: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", SHELL, ids=_id)
-def test_every_sweep_can_be_planned(block: Block, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_sweep_can_be_planned(block, place, capsys):
     """Users' packages and files are left to the tests of `mode=init`; some need GPUs or an extra, and say so."""
     for arguments in orchestrators(block) if not block.why_not else ():
         own = any(word in " ".join(arguments) for word in ("mypackage", "mine", "cluster.address", "-cd", ".py "))
@@ -111,7 +111,7 @@ def test_every_sweep_can_be_planned(block: Block, place: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("block", [block for block in PYTHON if "def train" in block.text], ids=_id)
-def test_a_documented_trainable_trains(block: Block) -> None:
+def test_a_documented_trainable_trains(block):
     from trainables.context import Context
 
     space: dict[str, object] = {}
@@ -123,7 +123,7 @@ def test_a_documented_trainable_trains(block: Block) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [block for block in PYTHON if "run_sweep(" in block.text], ids=_id)
-def test_a_sweep_from_python_runs(block: Block, place: Path) -> None:
+def test_a_sweep_from_python_runs(block, place):
     small = '{"epochs": 1}, "backend": "inprocess", "sweep.axes.seed": [0], "sweep.axes.lr_rule": ["none"]'
     text = block.text.replace("[1, 2]", "[1]").replace('{"epochs": 3}', small)
     assert small in text
@@ -131,11 +131,11 @@ def test_a_sweep_from_python_runs(block: Block, place: Path) -> None:
     assert (place / "results").is_dir()
 
 
-def test_every_python_block_is_tested() -> None:
+def test_every_python_block_is_tested():
     assert all("def train" in block.text or "run_sweep(" in block.text for block in PYTHON)
 
 
-def test_every_column_is_explained() -> None:
+def test_every_column_is_explained():
     from orchestrator.analysis.summary import COLUMNS, FURTHER
     from orchestrator.analysis.trials import COLUMNS as TRIALS
 
@@ -143,13 +143,13 @@ def test_every_column_is_explained() -> None:
     assert set(meanings) == {*TRIALS, *COLUMNS, *FURTHER} and all(meanings.values())
 
 
-def test_the_shown_sweep_is_the_examples() -> None:
+def test_the_shown_sweep_is_the_examples():
     (shown,) = (block for block in blocks(ROOT / "docs/how-to/several-gpus.md") if block.language == "yaml")
     example = ROOT / "examples/plain_script/conf/sweep/mine.yaml"
     assert yaml.safe_load(shown.text) == yaml.safe_load(example.read_text())
 
 
-def test_the_shown_changes_are_the_examples() -> None:
+def test_the_shown_changes_are_the_examples():
     page = (ROOT / "docs/how-to/several-gpus.md").read_text()
     (shown,) = re.findall(r"(?ms)^```diff\n(.*?)^```", page)
     added = {line[1:].strip() for line in shown.splitlines() if line.startswith("+")}
@@ -163,9 +163,7 @@ KEPT = {"gpu_sample": RECORDS / "gpu_sample", "batch_scaling": RECORDS / "batch_
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_kept_tables_and_the_example_of_the_readme_are_made_today(
-    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kept_tables_and_the_example_of_the_readme_are_made_today(name, request, monkeypatch, capsys):
     for variable, value in {"FORCE_COLOR": "1", "COLUMNS": str(COLUMNS), "LINES": "50"}.items():
         monkeypatch.setenv(variable, value)
     kept = [table for table in KEPT[name].glob("*.*") if table.suffix != ".jsonl"]
@@ -187,9 +185,7 @@ def test_kept_tables_and_the_example_of_the_readme_are_made_today(
         assert path.read_text() == text, path
 
 
-def test_agents_find_the_keys_and_columns_that_their_page_names(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_agents_find_the_keys_and_columns_that_their_page_names(place, capsys):
     page = (ROOT / "docs/agents.md").read_text()
     rows = [row[1] for row in _rows(page) if len(row) > 1 and row[1].startswith(OUTPUTS)]
     plan, decision, tables = (re.findall(r"`([^`]+)`", row) for row in rows)
@@ -209,7 +205,7 @@ OUTPUTS = ("`trials`", "`sentence`", "`status`, `timing_valid`")
 """How the rows of keys on the agents' page begin."""
 
 
-def test_readme_table_of_gpus_is_the_measured_one() -> None:
+def test_readme_table_of_gpus_is_the_measured_one():
     readme = (ROOT / "README.md").read_text()
     measured = _rows((RECORDS / "published/data_parallel_core/speedup.md").read_text())
     shown = _rows(readme[readme.index("| model ") :].partition("\n\n")[0])[2:]
@@ -228,7 +224,7 @@ OTHER_PAGES = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "examples/REA
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_and_anchors_exist(page: Path) -> None:
+def test_links_and_anchors_exist(page):
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), target  # in a clone, too, where docs/hooks.py makes no pages
@@ -241,7 +237,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-def test_every_config_key_exists() -> None:
+def test_every_config_key_exists():
     """Checks dotted names in backticks that begin with a section of the config: `sweep.budget.gpu_hours=20`."""
     known = set(_shipped_keys())
     sections = {key.partition(".")[0] for key in known if "." in key}
@@ -278,7 +274,7 @@ def _flat(node: dict[str, object], before: str) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_the_site_builds(tmp_path: Path) -> None:
+def test_the_site_builds(tmp_path):
     import subprocess
     import sys
 

@@ -45,5 +45,5 @@ class BackgroundWork:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path):
     return Place(tmp_path, *FOUR)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +64,14 @@ def _output(pid: int) -> str:
 
 
 @pytest.fixture
-def port() -> Iterator[int]:
+def port():
     """Return the cluster's port."""
     port = free_port()
     with ray_head(f"--port={port}", "--include-dashboard=false"):
         yield port
 
 
-def test_a_gang_continues_from_its_checkpoint(port: int, tmp_path: Path) -> None:
+def test_a_gang_continues_from_its_checkpoint(port, tmp_path):
     sweep = Sweep(tmp_path, port)
     process = sweep.start()
     kept = sweep.results / "trials"

@@ -46,12 +46,12 @@ def check_files(place: Place, names: list[str], rounds: int) -> None:
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 
 
-def test_any_damaged_file_is_named(tmp_path: Path) -> None:
+def test_any_damaged_file_is_named(tmp_path):
     names = ["tables/*.csv", "tables/*.parquet", "tables/*.md", "trials/*/config.yaml", "trials/*/metrics.jsonl"]
     check_files(finished_place(tmp_path), [*names, "trials/*/trace.txt"], 3)
 
 
-def test_a_damaged_journal_is_quarantined(tmp_path: Path) -> None:
+def test_a_damaged_journal_is_quarantined(tmp_path):
     place = finished_place(tmp_path)
     journal = place.results / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)

@@ -2,7 +2,6 @@
 
 import errno
 import io
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def name_of(fault: int | str) -> str:
 
 
 @pytest.fixture(scope="module")
-def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckedSweep]:
+def configured(tmp_path_factory):
     with counted_sweep(tmp_path_factory.mktemp("own")) as configure:
         yield configure()
 
@@ -95,7 +94,7 @@ def operations(configured: CheckedSweep, folder: Path) -> int:
 
 
 @pytest.mark.slow
-def test_some_operations_fail(configured: CheckedSweep, tmp_path: Path) -> None:
+def test_some_operations_fail(configured, tmp_path):
     count = operations(configured, tmp_path)
     for at in range(3, count + 1, max(1, count // 2)):
         fault = FAULTS[at % len(FAULTS)]
@@ -108,9 +107,7 @@ def test_some_operations_fail(configured: CheckedSweep, tmp_path: Path) -> None:
 @pytest.mark.parametrize("piece", range(PIECES))
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for_good"])
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
-def test_every_operation_fails(
-    configured: CheckedSweep, tmp_path: Path, fault: int | str, for_good: bool, piece: int
-) -> None:
+def test_every_operation_fails(configured, tmp_path, fault, for_good, piece):
     tried = range(1 + piece, operations(configured, tmp_path) + 1, PIECES)
     failing = [try_fault(configured, tmp_path / str(at), fault, at, for_good=for_good) for at in tried]
     failed = sum(bool(run.failed) for run in failing)

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -40,7 +39,7 @@ MORE = 2.5e9
 
 
 @pytest.fixture
-def memory_group() -> Iterator[Path]:
+def memory_group():
     """Return the file that lists the processes which share LIMIT."""
     old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     parent, limit = (old, "memory.limit_in_bytes") if (old / "memory.limit_in_bytes").exists() else (new, "memory.max")
@@ -83,11 +82,11 @@ def check_hungry(folder: Path, **environment: str) -> str:
     return str(trial["note"])
 
 
-def test_the_kernel_ends_a_hungry_trial(memory_group: Path, tmp_path: Path) -> None:
+def test_the_kernel_ends_a_hungry_trial(memory_group, tmp_path):
     assert "killed by the kernel" in check_hungry(tmp_path, MEMORY_GROUP=str(memory_group))
 
 
-def test_ray_ends_a_hungry_trial(tmp_path: Path) -> None:
+def test_ray_ends_a_hungry_trial(tmp_path):
     memory = psutil.virtual_memory()
     share = 1 - (memory.available - MORE) / memory.total
     settings = {"RAY_memory_usage_threshold": f"{share:.3f}", "RAY_memory_monitor_refresh_ms": "100"}

@@ -1,7 +1,6 @@
 """Test that durations do not change if the wall clock jumps by a day at every reading."""
 
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -21,7 +20,7 @@ time.time_ns = lambda: int(time.time() * 1e9)
 DURATIONS = ("wall_s", "train_s", "epoch_s", "first_epoch_s", "window_s")
 
 
-def test_durations_do_not_come_from_the_wall_clock(tmp_path: Path) -> None:
+def test_durations_do_not_come_from_the_wall_clock(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(JUMPS)
     arguments = (
         *("sweep=batch_scaling", "backend=inprocess", "budget.epochs=3", "report.html=false", "trainable.window_s=0.2"),

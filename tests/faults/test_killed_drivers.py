@@ -45,7 +45,7 @@ def moments(every: bool) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def code(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def code(tmp_path_factory):
     """Return a trainable with a failing seed, so that there are a trace and a retry."""
     return Place(tmp_path_factory.mktemp("code"), *FOUR, "trainable.breaks=2", "retries=1")
 
@@ -62,13 +62,13 @@ def crash_at(place: Place, moment: str, *arguments: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", moments(every=False))
-def test_a_driver_killed_at_a_sampled_moment_loses_nothing(code: Place, tmp_path: Path, moment: str) -> None:
+def test_a_driver_killed_at_a_sampled_moment_loses_nothing(code, tmp_path, moment):
     crash_at(Prepared(code, tmp_path / "it"), moment, "report.html=false")
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("moment", moments(every=True))
-def test_a_driver_killed_at_any_moment_loses_nothing(code: Place, tmp_path: Path, moment: str) -> None:
+def test_a_driver_killed_at_any_moment_loses_nothing(code, tmp_path, moment):
     crash_at(Prepared(code, tmp_path / "it"), moment)
 
 
@@ -183,7 +183,7 @@ def on_ray(folder: Path) -> Iterator[Place]:
 @pytest.mark.faults
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("number", SIGNALS)
-def test_killed_at_200_random_moments(tmp_path: Path, number: int) -> None:
+def test_killed_at_200_random_moments(tmp_path, number):
     tally = Tally(f"in-process {signal.Signals(number).name}")
     end_at_random(in_process(tmp_path), tally, number, TIMES or 200, When(start_s=(0.0, 1.5)))
 
@@ -191,7 +191,7 @@ def test_killed_at_200_random_moments(tmp_path: Path, number: int) -> None:
 @pytest.mark.faults
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("number", SIGNALS)
-def test_killed_on_ray(tmp_path: Path, number: int) -> None:
+def test_killed_on_ray(tmp_path, number):
     tally = Tally(f"Ray {signal.Signals(number).name}")
     when = When(start_s=(1.0, 25.0), trial_s=(0.0, 4.0), at_work=0.75)
     end_at_random(on_ray(tmp_path), tally, number, TIMES or 10, when)
@@ -199,7 +199,7 @@ def test_killed_on_ray(tmp_path: Path, number: int) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("after_s", [0.0, 1.0, 3.0])
-def test_a_signal_during_rays_start_ends_cleanly(tmp_path: Path, after_s: float) -> None:
+def test_a_signal_during_rays_start_ends_cleanly(tmp_path, after_s):
     place = next(on_ray(tmp_path))
     process = place.start_afresh()
     company = BackgroundWork(process)
@@ -217,7 +217,7 @@ def test_a_signal_during_rays_start_ends_cleanly(tmp_path: Path, after_s: float)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)])
-def test_a_second_signal_ends_at_once(place: Place, number: int) -> None:
+def test_a_second_signal_ends_at_once(place, number):
     process = place.start("trainable.pause_s=20")
     wait_for(place.ran, process)
     process.send_signal(number)

@@ -58,7 +58,7 @@ def table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
     return pd.read_csv(folder / "batch_scaling/tables" / name)[list(columns)]
 
 
-def test_killed_training_equals_undisturbed_training(tmp_path: Path) -> None:
+def test_killed_training_equals_undisturbed_training(tmp_path):
     chance, whole, parts = random.Random(SEED), tmp_path / "whole", tmp_path / "parts"
     assert start(whole).wait(300) == 0
     killed = 0

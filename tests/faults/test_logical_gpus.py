@@ -1,8 +1,6 @@
 """Tests of which GPUs trials get; Ray's GPUs are logical here."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +17,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def backend() -> Iterator[RayBackend]:
+def backend():
     ray_backend = RayBackend(request(), Node(name="here", cpus=2, gpus=2))
     yield ray_backend
     ray_backend.close()
@@ -31,7 +29,7 @@ def on_gpu(name: str, *, gpus: float = 1, timing: str = "shared", **config: str)
 
 
 @pytest.mark.parametrize(("timing", "gpus"), [("device", {"0", "1"}), ("shared", {"0"})])
-def test_timed_halves_have_a_gpu_each(backend: RayBackend, tmp_path: Path, timing: str, gpus: set[str]) -> None:
+def test_timed_halves_have_a_gpu_each(backend, tmp_path, timing, gpus):
     recorder, together = Recorder(), tmp_path / "together"
     together.mkdir()
     (tmp_path / "trials").mkdir()
@@ -41,7 +39,7 @@ def test_timed_halves_have_a_gpu_each(backend: RayBackend, tmp_path: Path, timin
     assert {outcome.metrics["found"] for outcome in recorder.outcomes.values()} == gpus
 
 
-def test_a_lost_gpu_is_quarantined(backend: RayBackend, tmp_path: Path) -> None:
+def test_a_lost_gpu_is_quarantined(backend, tmp_path):
     first, second = Recorder(), Recorder()
     (tmp_path / "trials").mkdir()
     backend.run(TrialQueue([on_gpu("one", broken="0"), on_gpu("two", broken="0")]), tmp_path, first)

@@ -2,7 +2,6 @@
 
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 STARTS = 20
 
 
-def test_only_one_of_twenty_starts_runs(tmp_path: Path) -> None:
+def test_only_one_of_twenty_starts_runs(tmp_path):
     place = Place(tmp_path, *FOUR, "trainable.pause_s=100", "report.html=false")
     drivers = [place.start() for _ in range(STARTS)]
     until = time.monotonic() + 300

@@ -38,7 +38,7 @@ PROBED = {
 
 
 @pytest.fixture(scope="module")
-def by_mode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, CheckedSweep]]:
+def by_mode(tmp_path_factory):
     """Run a small sweep, of which one seed fails, and configure each mode for its results."""
     folder = tmp_path_factory.mktemp("own")
     with counted_sweep(folder) as configure:
@@ -108,7 +108,7 @@ def try_all(by_mode: Mapping[str, CheckedSweep], kept: Path, journal: bytes) -> 
 
 
 @pytest.fixture
-def kept(by_mode: Mapping[str, CheckedSweep], tmp_path: Path) -> Iterator[Path]:
+def kept(by_mode, tmp_path):
     """Return a copy of the results, which are as before at the end."""
     root = by_mode["run"].request.results_dir
     shutil.copytree(root, tmp_path / "kept")
@@ -129,9 +129,7 @@ UNUSABLE = [
 ]
 
 
-def test_unusable_records_are_reported_and_left_out(
-    by_mode: Mapping[str, CheckedSweep], kept: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unusable_records_are_reported_and_left_out(by_mode, kept, capsys):
     first, *others = read(ResultsFolder(kept).journal)
     statuses = try_all(by_mode, kept, written([first, *UNUSABLE, *others]))
     assert statuses == {"plan": 0, "report": 1, "verify": 1, "compare": 0, "run": 1}  # one seed failed
@@ -147,12 +145,12 @@ def try_mutants(by_mode: Mapping[str, CheckedSweep], kept: Path, seeds: range) -
         assert set(statuses.values()) <= {0, 1, 2}, (seed, statuses)
 
 
-def test_some_odd_records_raise_in_no_mode(by_mode: Mapping[str, CheckedSweep], kept: Path) -> None:
+def test_some_odd_records_raise_in_no_mode(by_mode, kept):
     try_mutants(by_mode, kept, range(1))
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("piece", range(4))
-def test_odd_records_raise_in_no_mode(by_mode: Mapping[str, CheckedSweep], kept: Path, piece: int) -> None:
+def test_odd_records_raise_in_no_mode(by_mode, kept, piece):
     try_mutants(by_mode, kept, range(100 * piece, 100 * (piece + 1)))

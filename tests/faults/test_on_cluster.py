@@ -2,10 +2,7 @@
 
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +24,7 @@ class Head:
 
 
 @pytest.fixture
-def head(tmp_path: Path) -> Iterator[Head]:
+def head(tmp_path):
     port = free_port()
     node = RayHead(f"--port={port}", "--include-dashboard=false", EXECUTIONS=str(tmp_path / "executions.txt"))
     node.start()
@@ -35,7 +32,7 @@ def head(tmp_path: Path) -> Iterator[Head]:
     node.kill()
 
 
-def test_a_sweep_continues_after_its_head_dies(head: Head, tmp_path: Path) -> None:
+def test_a_sweep_continues_after_its_head_dies(head, tmp_path):
     place = Place(tmp_path, "sweep=traced", *SMALL, "report.html=false", "trainable.pause_s=2", "retries=0")
     on_cluster = ("backend=ray", f"cluster.address=127.0.0.1:{head.port}", "resources.device=cpu")
     process = place.start_afresh(*on_cluster)
@@ -57,7 +54,7 @@ def test_a_sweep_continues_after_its_head_dies(head: Head, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("raylets", [2], indirect=True)
-def test_a_trial_moves_before_its_node_is_taken_away(raylets: Any) -> None:  # noqa: F811
+def test_a_trial_moves_before_its_node_is_taken_away(raylets):  # noqa: F811
     from ray._raylet import GcsClient
     from ray.core.generated import autoscaler_pb2
 
@@ -84,7 +81,7 @@ def test_a_trial_moves_before_its_node_is_taken_away(raylets: Any) -> None:  # n
 
 @pytest.mark.parametrize("raylets", [1], indirect=True)
 @pytest.mark.parametrize("noticed", [True, False], ids=["waits for another", "just lost"])
-def test_a_signal_ends_a_driver_without_its_node(raylets: Any, noticed: bool) -> None:  # noqa: F811
+def test_a_signal_ends_a_driver_without_its_node(raylets, noticed):  # noqa: F811
     process = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90")
     wait_for(lambda: len(raylets.executed()) == 2, process)
     raylets.cluster.remove_node(raylets.others[0], allow_graceful=False)

@@ -234,11 +234,11 @@ def play(examples: int) -> None:
     run_state_machine_as_test(seed(SEED)(Schedules), settings=chosen)  # type: ignore[no-untyped-call]
 
 
-def test_a_few_random_schedules() -> None:
+def test_a_few_random_schedules():
     play(25)
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(3600)
-def test_a_thousand_random_schedules() -> None:
+def test_a_thousand_random_schedules():
     play(int(os.environ.get("ORCHESTRATOR_FAULTS", "1000")))

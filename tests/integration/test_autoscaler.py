@@ -122,7 +122,7 @@ for _ in sys.stdin:
         self._process.communicate()
 
 
-def test_nodes_come_for_trials_and_go_again(tmp_path: Path) -> None:
+def test_nodes_come_for_trials_and_go_again(tmp_path):
     types = {"gpu": node_type(2, CPU=1, GPU=1), "cpu": node_type(4, CPU=4)}
     with autoscaling(tmp_path, **types) as address, Look(address) as look:
         sweep = Sweep(tmp_path, address)
@@ -140,7 +140,7 @@ def test_nodes_come_for_trials_and_go_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signalled", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
-def test_node_requests_end_with_their_driver(tmp_path: Path, signalled: signal.Signals) -> None:
+def test_node_requests_end_with_their_driver(tmp_path, signalled):
     types = {"small": node_type(1, CPU=1), "large": node_type(0, CPU=4)}
     given = ("resources.device=cpu", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]", "cluster.wait_s=1200")
     with autoscaling(tmp_path, **types) as address, Look(address) as look:
@@ -157,7 +157,7 @@ def test_node_requests_end_with_their_driver(tmp_path: Path, signalled: signal.S
         look.until(alive=[], asked=0)
 
 
-def test_an_unavailable_node_type_is_infeasible(tmp_path: Path) -> None:
+def test_an_unavailable_node_type_is_infeasible(tmp_path):
     with autoscaling(tmp_path, cpus=1, small=node_type(2, CPU=2)) as address, Look(address) as look:
         sweep = Sweep(tmp_path, address)
         began = time.monotonic()

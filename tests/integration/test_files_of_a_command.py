@@ -37,7 +37,7 @@ class Command(Place):
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Command:
+def command(tmp_path):
     place = Command(tmp_path, *COMMAND)
     (place.folder / "train.py").write_text(TRAIN)
     (place.folder / "net.yaml").write_text("16")
@@ -45,7 +45,7 @@ def command(tmp_path: Path) -> Command:
 
 
 @pytest.mark.slow
-def test_a_file_that_trials_make_does_not_identify_them(command: Command) -> None:
+def test_a_file_that_trials_make_does_not_identify_them(command):
     for _ in range(2):
         status, out, err = command.run()
         assert status == 0 and command.runs == 2, out + err
@@ -53,7 +53,7 @@ def test_a_file_that_trials_make_does_not_identify_them(command: Command) -> Non
 
 
 @pytest.mark.slow
-def test_a_file_that_a_user_edits_makes_other_trials(command: Command) -> None:
+def test_a_file_that_a_user_edits_makes_other_trials(command):
     (command.folder / "log.txt").write_text("of a user, extended by trials\n")
     assert command.run()[0] == 0 and command.runs == 2
     (command.folder / "net.yaml").write_text("8")
@@ -64,7 +64,7 @@ def test_a_file_that_a_user_edits_makes_other_trials(command: Command) -> None:
 
 
 @pytest.mark.slow
-def test_sweep_continues_after_its_driver_was_killed(command: Command) -> None:
+def test_sweep_continues_after_its_driver_was_killed(command):
     (command.folder / "net.yaml").write_text("64")
     driver = command.start()
     wait_for(lambda: len(command.finished()) == 1 and command.runs == 2, driver)
@@ -76,7 +76,7 @@ def test_sweep_continues_after_its_driver_was_killed(command: Command) -> None:
 
 
 @pytest.mark.slow  # which files are outputs is tested with the history
-def test_config_edited_while_the_sweep_runs_is_no_output(command: Command) -> None:
+def test_config_edited_while_the_sweep_runs_is_no_output(command):
     (command.folder / "net.yaml").write_text("64")
     driver = command.start()
     wait_for(lambda: len(command.finished()) == 1 and command.runs == 2, driver)

@@ -33,7 +33,7 @@ def told(folder: Path, mode: str) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_a_forecast_is_kept_and_plans_use_it(tmp_path: Path) -> None:
+def test_a_forecast_is_kept_and_plans_use_it(tmp_path):
     assert told(tmp_path, "plan")["trials_of_unknown_duration"] == 12
     forecast = told(tmp_path, "forecast")
     cells = forecast["cells"]

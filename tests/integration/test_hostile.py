@@ -47,7 +47,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_malicious_config_has_no_effect(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_malicious_config_has_no_effect(folder, text, capsys):
     sweep = folder / "conf" / "sweep" / "evil.yaml"
     sweep.parent.mkdir(parents=True)
     sweep.write_text(f"# @package _global_\nsweep:\n  name: evil\n  axes: {{device_batch_size: [8]}}\n{text}")
@@ -60,14 +60,14 @@ def test_a_malicious_config_has_no_effect(folder: Path, text: str, capsys: pytes
 NAMES = ("../up", "..", ".", ".hidden", "a/b", "/abs", "a\\b", "x" * 300, "a\x01b", "nl\nnl", "a b\x00", "", None, 5)
 
 
-def test_a_name_stays_inside_the_results(folder: Path) -> None:
+def test_a_name_stays_inside_the_results(folder):
     assert not any(map(SCHEMA["sweep.name"].admits, NAMES)) and SCHEMA["sweep.name"].admits("mine 1.0")
     assert main(["backend=inprocess", "sweep=batch_scaling", "trainable=noop", "sweep.name=../up", "mode=plan"]) == 2
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_results_hold_no_secrets_and_are_private(tmp_path: Path) -> None:
+def test_results_hold_no_secrets_and_are_private(tmp_path):
     (tmp_path / "loud_training.py").write_text(TRAINING)
     status, out, err = orchestrate(
         tmp_path,
@@ -105,7 +105,7 @@ KINDS = ("started", "retried", "finished", "ended")
 
 
 @pytest.mark.slow
-def test_values_of_the_environment_hide_no_names_and_ids(tmp_path: Path) -> None:
+def test_values_of_the_environment_hide_no_names_and_ids(tmp_path):
     """Words of the journal and a part of an id, which settings of the report take from the environment."""
     first = Place(tmp_path / "first", *BREAKING)
     assert first.run()[0] == 1
@@ -127,7 +127,7 @@ def test_values_of_the_environment_hide_no_names_and_ids(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def finished(tmp_path_factory):
     """Run a sweep of one failing trial, which leaves traces and logs."""
     one = ("sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]")
     place = Place(tmp_path_factory.mktemp("finished"), "sweep=traced", *one, "trainable.breaks=0")
@@ -157,7 +157,7 @@ LINKS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINKS)
-def test_links_do_not_leave_the_results(finished: Place, tmp_path: Path, name: str) -> None:
+def test_links_do_not_leave_the_results(finished, tmp_path, name):
     status, is_folder = LINKS[name]
     shutil.copytree(finished.results, tmp_path / "theirs/traced")
     outside = tmp_path / "outside"
@@ -178,7 +178,7 @@ def test_links_do_not_leave_the_results(finished: Place, tmp_path: Path, name: s
 
 
 @pytest.mark.slow
-def test_the_results_folder_may_be_a_link(finished: Place, tmp_path: Path) -> None:
+def test_the_results_folder_may_be_a_link(finished, tmp_path):
     (tmp_path / "large").mkdir()
     (tmp_path / "results").mkdir()
     (tmp_path / "results/traced").symlink_to(tmp_path / "large")
@@ -187,7 +187,7 @@ def test_the_results_folder_may_be_a_link(finished: Place, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_multirun_yaml_holds_no_secrets(tmp_path: Path) -> None:
+def test_multirun_yaml_holds_no_secrets(tmp_path):
     place = Place(tmp_path, "sweep=traced", *SMALL, "report.html=false")
     secrets = ("+trainable.api_key='abcd 12345'", "+trainable.password=${oc.env:PASS}")
     where = "+trainable.where='https://me:open-sesame@host/x'"

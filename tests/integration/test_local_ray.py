@@ -7,20 +7,19 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.drivers.place import SMALL, Place, wait_for
+from tests.drivers.place import SMALL, wait_for
 
 SWEEP = ("sweep=traced", *SMALL, "sweep.axes.gpus=[2]", "trainable=noop", "backend=ray")
 
 
 @pytest.fixture
-def short() -> Iterator[Path]:
+def short():
     """A folder for Ray's files; pytest's own has too long a path for sockets."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield Path(folder)
@@ -43,7 +42,7 @@ def is_loopback(address: str) -> bool:
 
 
 @pytest.mark.slow
-def test_ray_of_one_machine_is_out_of_reach_and_leaves_no_files(place: Place, short: Path) -> None:
+def test_ray_of_one_machine_is_out_of_reach_and_leaves_no_files(place, short):
     driver = place.start_afresh(*SWEEP, "cluster.dashboard=true", RAY_TMPDIR=str(short))
     listeners: set[tuple[str, str]] = set()
     modes: set[int] = set()
@@ -75,7 +74,7 @@ def own_process(driver: "subprocess.Popen[str]", program: str) -> psutil.Process
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", ["rank", "ray::Supervisor", "raylet"])
-def test_interruption_ends_in_order_whatever_a_process_does(place: Place, short: Path, stopped: str) -> None:
+def test_interruption_ends_in_order_whatever_a_process_does(place, short, stopped):
     driver = place.start_afresh(*ON_RAY, RAY_TMPDIR=str(short), HOLD_AFTER="1")
     wait_for(lambda: len(place.ran()) == 2, driver)
     rank = own_process(driver, "rank")
@@ -93,7 +92,7 @@ def test_interruption_ends_in_order_whatever_a_process_does(place: Place, short:
 
 
 @pytest.mark.parametrize("signalled", ["group", pytest.param("all", marks=pytest.mark.slow)])
-def test_signal_to_all_processes_ends_the_sweep_in_order(place: Place, short: Path, signalled: str) -> None:
+def test_signal_to_all_processes_ends_the_sweep_in_order(place, short, signalled):
     """`timeout` and shells signal the driver's process group, systemd and Slurm all that it has started."""
     driver = place.start_afresh(*ON_RAY, RAY_TMPDIR=str(short), HOLD_AFTER="1")
     wait_for(lambda: len(place.ran()) == 2, driver)
@@ -110,7 +109,7 @@ def test_signal_to_all_processes_ends_the_sweep_in_order(place: Place, short: Pa
 
 
 @pytest.mark.slow
-def test_sweep_with_a_stopped_raylet_ends_with_tables(place: Place, short: Path) -> None:
+def test_sweep_with_a_stopped_raylet_ends_with_tables(place, short):
     driver = place.start_afresh(*ON_RAY, "trainable.pause_s=3", "workers=warm", RAY_TMPDIR=str(short))
     wait_for(lambda: len(place.ran()) == 4, driver)
     own_process(driver, "raylet").suspend()

@@ -32,7 +32,7 @@ def disturb(journal: Path) -> None:
 @pytest.mark.parametrize(
     ("dies", "target"), [("", "null"), ("trial.started:1", "null"), ("journal.written:2", "null"), ("", "0.5")]
 )
-def test_the_next_driver_repeats_a_disturbed_timing(tmp_path: Path, dies: str, target: str) -> None:
+def test_the_next_driver_repeats_a_disturbed_timing(tmp_path, dies, target):
     folder = tmp_path / "results/batch_scaling"
     journal = folder / "journal.jsonl"
 

@@ -14,7 +14,6 @@ from orchestrator.store.history import History
 from orchestrator.store.journal import replay
 from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault
-from tests.drivers.place import Place
 from tests.unit.orchestrator.decision.deciding import codes, decided_with_frames
 
 TRAIN = """
@@ -133,7 +132,7 @@ def undisturbed(record: TrialRecord) -> TrialRecord:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("wrong", WAYS)
-def test_a_wrong_script_is_noticed(place: Place, wrong: str) -> None:
+def test_a_wrong_script_is_noticed(place, wrong):
     way = WAYS[wrong]
     (place.folder / "train.py").write_text(TRAIN)
     axes = {"gpus": [way.gpus], "device_batch_size": list(way.batches), "seed": list(range(way.seeds))}

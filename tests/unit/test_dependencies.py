@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_versions_with_known_holes_are_excluded() -> None:
+def test_versions_with_known_holes_are_excluded():
     requirements = [Requirement(dependency) for dependency in PROJECT["dependencies"]]
     lowest = {
         one.name: Version(bound.version) for one in requirements for bound in one.specifier if bound.operator == ">="
@@ -51,9 +51,7 @@ def test_versions_with_known_holes_are_excluded() -> None:
         ("echo 'No known vulnerabilities found'", 0, "No known vulnerabilities found"),
     ],
 )
-def test_the_audit_says_why_it_is_skipped_and_fails_for_holes_only(
-    tmp_path: Path, says: str, status: int, told: str
-) -> None:
+def test_the_audit_says_why_it_is_skipped_and_fails_for_holes_only(tmp_path, says, status, told):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{says}\n")
     python.chmod(0o700)

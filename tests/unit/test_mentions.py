@@ -75,11 +75,11 @@ def untrue_of_files(text: str) -> list[str]:
         ("trainables.noop:trian", ["trainables.noop:trian"]),
     ],
 )
-def test_missing_files_and_names_are_found(text: str, missing: list[str]) -> None:
+def test_missing_files_and_names_are_found(text, missing):
     assert untrue(text) == missing
 
 
-def test_every_mentioned_module_exists() -> None:
+def test_every_mentioned_module_exists():
     checked = {str(path.relative_to(ROOT)): path for path in texts()}
     missing_by_file = {
         name: untrue(path.read_text()) for name, path in checked.items() if name not in UNTRUE_ON_PURPOSE
@@ -87,7 +87,7 @@ def test_every_mentioned_module_exists() -> None:
     assert len(missing_by_file) > 500 and {name: places for name, places in missing_by_file.items() if places} == {}
 
 
-def test_every_mentioned_file_exists() -> None:
+def test_every_mentioned_file_exists():
     missing_by_file = {
         path: untrue_of_files(path.read_text()) for path in texts() if ROOT / "tests" not in path.parents
     }

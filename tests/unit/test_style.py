@@ -110,16 +110,16 @@ def _name(node: ast.AST) -> str:
 @pytest.mark.parametrize(
     "text", ["def lone(): ...", "MISTAKES = 1", "x = 'timed in vain'", "'''What it is.'''", "# lest"]
 )
-def test_a_violation_is_found(text: str) -> None:
+def test_a_violation_is_found(text):
     assert len(violations_in(Path("some.py"), f"{text}\n")) == 1
 
 
-def test_plain_text_passes() -> None:
+def test_plain_text_passes():
     text = '"""A clone of its whole."""\n\ndef test_clone_of_errors(): ...  # alone\n'
     assert violations_in(Path("some.py"), text) == []
 
 
-def test_names_and_texts_use_standard_terms() -> None:
+def test_names_and_texts_use_standard_terms():
     checked = {
         path.relative_to(ROOT).as_posix(): violations_in(path, path.read_text())
         for path in _files()

@@ -17,9 +17,7 @@ SCRIPTS = [
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 @pytest.mark.parametrize("module", SCRIPTS)
-def test_a_script_imports_and_helps(
-    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_imports_and_helps(module, monkeypatch, capsys):
     text = (ROOT / f"{module.replace('.', '/')}.py").read_text()
     if 'if __name__ == "__main__"' not in text:
         assert importlib.import_module(module).__doc__

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.readme import ROOT, with_block
 
 
-def test_only_the_block_of_the_kept_run_is_replaced() -> None:
+def test_only_the_block_of_the_kept_run_is_replaced():
     page = (ROOT / "README.md").read_text()
     changed = with_block(page, "a\nb\n")
     assert "```text\na\nb\n```\n" in changed and with_block(changed, "a\nb") == changed

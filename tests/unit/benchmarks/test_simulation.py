@@ -1,7 +1,6 @@
 """A few simulated sweeps through each estimator; `benchmarks/simulation` has the rates."""
 
 import ast
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ def test_the_simulator_shares_no_code_with_the_estimators():
     assert names == {"__future__", "dataclasses", "numpy", "pathlib"}
 
 
-def test_the_report_has_every_part() -> None:
+def test_the_report_has_every_part():
     assert {"recommendation", "rules"} <= set(parts(10, 2))
 
 
@@ -36,7 +35,5 @@ def test_the_report_has_every_part() -> None:
         (lambda g: yardstick.marked_by_compare(CLEAN, 3, 150, g, 4), "marked", 0.0, 0.06),
     ],
 )
-def test_rates_of_a_small_sample_are_in_their_bounds(
-    simulate: Callable[[np.random.Generator], dict[str, float]], name: str, least: float, most: float
-) -> None:
+def test_rates_of_a_small_sample_are_in_their_bounds(simulate, name, least, most):
     assert least <= simulate(np.random.default_rng(7))[name] <= most

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -11,13 +10,13 @@ RecordOf = Callable[..., TrialRecord]
 
 
 @pytest.fixture(scope="session")
-def record_of() -> RecordOf:
+def record_of():
     """A function that makes a record from what matters to a test; batch axes follow the device batch."""
     return records.record_of
 
 
 @pytest.fixture
-def results_folder(tmp_path: Path) -> ResultsFolder:
+def results_folder(tmp_path):
     """A results directory in which nothing has run."""
     results_folder = ResultsFolder(tmp_path)
     results_folder.create()

@@ -20,7 +20,7 @@ from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 
-def test_a_missing_table_is_reported_with_the_existing_ones(tmp_path: Path) -> None:
+def test_a_missing_table_is_reported_with_the_existing_ones(tmp_path):
     (tmp_path / "journal.jsonl").touch()
     with pytest.raises(FileNotFoundError, match="speedup.md.*mode=report results_dir="):
         load_results(tmp_path).markdown("speedup")
@@ -31,7 +31,7 @@ def test_a_missing_table_is_reported_with_the_existing_ones(tmp_path: Path) -> N
         load_results(tmp_path).markdown("speedups")
 
 
-def test_results_show_their_verdict_and_best_cell(tmp_path: Path) -> None:
+def test_results_show_their_verdict_and_best_cell(tmp_path):
     (tmp_path / "journal.jsonl").touch()
     results = load_results(tmp_path)
     assert "no recommendation yet" in repr(results)
@@ -53,7 +53,7 @@ def test_results_show_their_verdict_and_best_cell(tmp_path: Path) -> None:
         results.best["gpus"]
 
 
-def test_important_columns_are_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_important_columns_are_first(tmp_path, monkeypatch):
     (tmp_path / "journal.jsonl").touch()
     (tmp_path / "tables").mkdir()
     records = [record_of(gpus, seed, metrics={"epoch_s": 9.0 - gpus}) for gpus in (1, 2) for seed in (0, 1)]
@@ -80,7 +80,7 @@ def test_important_columns_are_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("disturbed", [0, 1, 2])
-def test_speed_ups_need_valid_timings(disturbed: int, tmp_path: Path) -> None:
+def test_speed_ups_need_valid_timings(disturbed, tmp_path):
     (tmp_path / "journal.jsonl").touch()
     (tmp_path / "tables").mkdir()
     metrics = {gpus: {"samples_per_s": 100.0 * gpus, "window_s": 3.0, "foreign_cpu": 0.0} for gpus in (1, 2)}
@@ -92,7 +92,7 @@ def test_speed_ups_need_valid_timings(disturbed: int, tmp_path: Path) -> None:
     assert pd.isna(summary["efficiency"][1]) == (disturbed == 1) and summary["samples_per_s"].notna().all()
 
 
-def test_curves_have_the_axes_of_their_trials(tmp_path: Path) -> None:
+def test_curves_have_the_axes_of_their_trials(tmp_path):
     record = record_of(2, 0)
     folder = ResultsFolder(tmp_path)
     folder.create()
@@ -107,7 +107,7 @@ def test_curves_have_the_axes_of_their_trials(tmp_path: Path) -> None:
     assert curves["trial_id"].tolist() == [record.trial_id] and curves["gpus"].tolist() == [2]
 
 
-def test_a_sweep_in_results_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_in_results_is_loaded_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/mine").mkdir(parents=True)
     (tmp_path / "results/mine/journal.jsonl").touch()
@@ -117,7 +117,7 @@ def test_a_sweep_in_results_is_loaded_by_its_name(tmp_path: Path, monkeypatch: p
             load_results(other)
 
 
-def test_the_report_is_a_path_that_can_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_is_a_path_that_can_be_opened(tmp_path, monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     (tmp_path / "journal.jsonl").touch()
@@ -130,22 +130,22 @@ def test_the_report_is_a_path_that_can_be_opened(tmp_path: Path, monkeypatch: py
     assert opened == [(tmp_path / "report.html").as_uri()]
 
 
-def test_plots_show_their_names_in_a_plain_shell() -> None:
+def test_plots_show_their_names_in_a_plain_shell():
     assert "speedup, loss" in repr(NotebookPlots(dict.fromkeys(["speedup", "loss"])))  # type: ignore[arg-type]
 
 
-def test_name_of_a_sweep_is_enough() -> None:
+def test_name_of_a_sweep_is_enough():
     assert set(plan_sweep("batch_scaling", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]").gpus) == {1}
     with pytest.raises(ConfigError, match="batch_scalin'"):
         plan_sweep("batch_scalin")
 
 
-def test_a_list_of_overrides_is_refused() -> None:
+def test_a_list_of_overrides_is_refused():
     with pytest.raises(TypeError, match="mapping"):
         run_sweep(["sweep=batch_scaling"])  # type: ignore[arg-type]
 
 
-def test_importing_the_package_imports_no_module() -> None:
+def test_importing_the_package_imports_no_module():
     """Each import delays the moment from which the command line handles Ctrl-C."""
     heavy = {"torch", "ray", "pandas", "hydra", "numpy", "rich"}
     told = f"import sys, orchestrator; print({{m for m in sys.modules if m[:13] == 'orchestrator.' or m in {heavy}}})"
@@ -154,7 +154,7 @@ def test_importing_the_package_imports_no_module() -> None:
         from orchestrator import run_sweeps  # type: ignore[attr-defined]  # noqa: F401
 
 
-def test_ctrl_c_ends_the_command_line_during_imports() -> None:
+def test_ctrl_c_ends_the_command_line_during_imports():
     program = """
 import builtins, signal
 imports = builtins.__import__

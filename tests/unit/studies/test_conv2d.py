@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from studies.conv2d import Settings, margins, scipy_call, torch_call
-from tests.unit.trainables.ranks import Processes, fields_of, request, run, run_two
+from tests.unit.trainables.ranks import fields_of, request, run, run_two
 from trainables import rank
 
 SETTINGS: dict[str, Any] = {"side": 12, "window_s": 0.0, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0}
@@ -29,7 +29,7 @@ def convolved(images: Tensor, weight: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("channels", "filter_size"), [(1, 3), (2, 3), (2, 4)])
-def test_both_libraries_agree_with_the_definition(channels: int, filter_size: int) -> None:
+def test_both_libraries_agree_with_the_definition(channels, filter_size):
     images, weight = torch.rand(2, channels, 6, 5), torch.rand(1, channels, filter_size, filter_size)
     expected = convolved(images, weight)
     for timed in ("whole", "compute"):
@@ -38,12 +38,12 @@ def test_both_libraries_agree_with_the_definition(channels: int, filter_size: in
 
 
 @pytest.mark.parametrize(("size", "zeros"), [(1, (0, 0)), (3, (1, 1)), (10, (4, 5))])
-def test_padding_is_as_in_tensorflow(size: int, zeros: tuple[int, int]) -> None:
+def test_padding_is_as_in_tensorflow(size, zeros):
     assert margins(size) == zeros
 
 
 @pytest.mark.parametrize("library", ["torch", "scipy"])
-def test_first_and_warm_calls_are_timed(library: str) -> None:
+def test_first_and_warm_calls_are_timed(library):
     answer = run(request(**asked(library=library, channels=2), shares=(8,)))
     assert (answer["status"], answer["note"]) == ("ok", ""), answer["trace"]
     figures = answer["metrics"]
@@ -52,7 +52,7 @@ def test_first_and_warm_calls_are_timed(library: str) -> None:
     assert figures["window_steps"] >= 2
 
 
-def test_phases_are_reported() -> None:
+def test_phases_are_reported():
     phases: list[str] = []
     answer = fields_of(rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append))
     assert answer["status"] == "ok" and [phase for phase in phases if phase != "reported"] == [
@@ -61,19 +61,19 @@ def test_phases_are_reported() -> None:
 
 
 @pytest.mark.slow
-def test_ranks_divide_the_batch(pair: Processes) -> None:
+def test_ranks_divide_the_batch(pair):
     answers = run_two(pair, **asked(), shares=(6, 2))
     assert answers[0]["metrics"] == answers[1]["metrics"] and answers[0]["metrics"]["samples"] == 8
 
 
 @pytest.mark.parametrize("library", ["torch", "scipy"])
-def test_copies_are_refused_on_a_cpu(library: str) -> None:
+def test_copies_are_refused_on_a_cpu(library):
     answer = run(request(**asked(library=library, timed="copy_in")))
     assert answer["status"] == "failed" and "timed=copy_in" in answer["note"]
 
 
 @pytest.mark.parametrize("wrong", [{"library": "tensorflow"}, {"timed": "all"}, {"side": 0}])
-def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Settings(**wrong)
 
@@ -81,7 +81,7 @@ def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("pin_memory", [False, True])
 @pytest.mark.parametrize("gpus", range(1, 3))
-def test_gpus_convolve_as_the_cpu_does(gpus: int, pin_memory: bool) -> None:
+def test_gpus_convolve_as_the_cpu_does(gpus, pin_memory):
     if torch.cuda.device_count() < gpus:
         pytest.skip(f"needs {gpus} GPUs")
     devices = [f"cuda:{index}" for index in range(gpus)]

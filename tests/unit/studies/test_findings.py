@@ -11,7 +11,7 @@ from benchmarks.findings.report import FIGURES
 
 
 @pytest.mark.parametrize(("page", "fewest"), [("README.md", 8), ("docs/findings.md", 80)])
-def test_figures_of_the_summaries_are_in_the_findings(page: str, fewest: int) -> None:
+def test_figures_of_the_summaries_are_in_the_findings(page, fewest):
     content = (DOCS.parent / page).read_text()
     section = content.partition("## What it has found")[2].partition("\n## ")[0] or content
     figures = re.findall(r"\d*\.\d+(?![\w.])", section)
@@ -19,7 +19,7 @@ def test_figures_of_the_summaries_are_in_the_findings(page: str, fewest: int) ->
     assert [figure for figure in figures if figure not in re.findall(r"\d*\.\d+", FINDINGS)] == []
 
 
-def test_figures_about_processes_follow_from_the_measurement() -> None:
+def test_figures_about_processes_follow_from_the_measurement():
     measurement = json.loads((DOCS / "results" / "launch_pace.json").read_text())
     held = tuple(measurement["held_over_free"])
     apart = f"{measurement['fastest_over_slowest']:.2f}"
@@ -30,7 +30,7 @@ def test_figures_about_processes_follow_from_the_measurement() -> None:
     assert f"at most {apart}×" in results and f"by {within}" in results and text(held) in results
 
 
-def test_the_list_of_folders_counts_verdicts() -> None:
+def test_the_list_of_folders_counts_verdicts():
     listed = re.findall(r"(?m)^\| `(\w+)/` \|.*\| ([^|]*) \|$", (PUBLISHED / "README.md").read_text())
     assert len(listed) >= 11
     for folder, row in listed:

@@ -30,7 +30,7 @@ def _table(trials, cells, curves):
     return distance_table(cells, loss_curves(trials, curves))
 
 
-def test_the_table_has_each_pair_nearest_first() -> None:
+def test_the_table_has_each_pair_nearest_first():
     table = _table(*frames({1: 1.0, 2: 1.01, 4: 1.5}))
     assert table is not None and list(table.frame["epochs"]) == ["5", "5", "5"]
     assert table.frame["distance"].str.startswith(("0.00995", "0.396", "0.405")).all()
@@ -39,7 +39,7 @@ def test_the_table_has_each_pair_nearest_first() -> None:
     assert float(table.frame["by chance"][0]) == pytest.approx(by_chance, rel=0.01)
 
 
-def test_short_curves_and_single_seeds_are_not_compared() -> None:
+def test_short_curves_and_single_seeds_are_not_compared():
     trials, cells, curves = frames({1: 1.0, 2: 1.1})
     assert _table(trials, cells, curves[curves["epoch"] < 5]) is None
     assert _table(trials[trials["seed"] == 0], cells, curves) is None
@@ -61,12 +61,12 @@ def test_positions_are_samples_of_one_model():
     assert {c.at[0] for by_seed in loss_curves(trials, curves).values() for c in by_seed.values()} == {1}
 
 
-def test_many_cells_are_compared_with_their_reference_only() -> None:
+def test_many_cells_are_compared_with_their_reference_only():
     table = _table(*frames({gpus: 1.0 + gpus / 100 for gpus in range(1, 13)}))
     assert table is not None and len(table.frame) == 11
 
 
-def test_the_table_is_written_among_those_of_a_sweep(tmp_path) -> None:
+def test_the_table_is_written_among_those_of_a_sweep(tmp_path):
     write(tmp_path)
     assert not list(tmp_path.iterdir())
     tables = dict(zip(("trials", "summary", "curves"), frames({1: 1.0, 2: 1.01}), strict=True))

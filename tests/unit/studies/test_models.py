@@ -1,4 +1,3 @@
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -25,9 +24,7 @@ def built(name: str, input_shape: tuple[int, int, int], num_classes: int = 10, *
         ("unet", {}, NUCLEI, 2, 31_036_546),
     ],
 )
-def test_parameter_counts(
-    name: str, options: Mapping[str, Any], input_shape: tuple[int, int, int], num_classes: int, count: int
-) -> None:
+def test_parameter_counts(name, options, input_shape, num_classes, count):
     with torch.device("meta"):
         model = built(name, input_shape, num_classes, **options)
     assert sum(parameter.numel() for parameter in model.parameters()) == count
@@ -35,13 +32,13 @@ def test_parameter_counts(
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", ["mnist_cnn", "cnn10", "wrn28_10", "vgg"])
-def test_classifiers_follow_channels_and_classes(name: str, channels: int) -> None:
+def test_classifiers_follow_channels_and_classes(name, channels):
     with torch.device("meta"):
         model = built(name, (channels, 32, 32), 7)
         assert model(torch.empty(2, channels, 32, 32)).shape == (2, 7)
 
 
-def test_unet_gives_logits_per_pixel_and_all_layers_learn() -> None:
+def test_unet_gives_logits_per_pixel_and_all_layers_learn():
     model = built("unet", (1, 32, 16), 2, width=4, depth=2)
     logits = model(torch.rand(2, 1, 32, 16))
     assert logits.shape == (2, 2, 32, 16)
@@ -57,8 +54,6 @@ def test_unet_gives_logits_per_pixel_and_all_layers_learn() -> None:
         ("unet", {}, (1, 24, 32), r"'unet' .*16, not 24×32"),
     ],
 )
-def test_unfit_images_are_refused(
-    name: str, options: Mapping[str, Any], input_shape: tuple[int, int, int], message: str
-) -> None:
+def test_unfit_images_are_refused(name, options, input_shape, message):
     with pytest.raises(ValueError, match=message):
         built(name, input_shape, **options)

@@ -38,7 +38,7 @@ def rows_of(table: dict[str, Any], records: list[TrialRecord]) -> list[list[str]
     return [[field.strip() for field in line.strip("|").split("|")] for line in lines]
 
 
-def test_measured_figures_stand_beside_the_published_ones() -> None:
+def test_measured_figures_stand_beside_the_published_ones():
     records = [
         record_of(gpus, status=status, timing=timing, axes={"strategy": strategy, "shape": [3, 32]}, metrics=metrics)
         for gpus, strategy, status, timing, metrics in (
@@ -59,7 +59,7 @@ def test_measured_figures_stand_beside_the_published_ones() -> None:
     ]
 
 
-def test_an_axis_that_the_sweep_lacks_is_null() -> None:
+def test_an_axis_that_the_sweep_lacks_is_null():
     cells: dict[str, dict[str, Any] | None] = {
         "plain": {"gpus": 1, "slow": None},
         "other": {"gpus": 1, "slow": "x", "absent": None},
@@ -82,13 +82,13 @@ def test_an_axis_that_the_sweep_lacks_is_null() -> None:
         (1, {"train_s": 0.1, "epoch_s": 1.0, "samples_per_s": 320.0, "samples": 32, "steps": 1}, ""),
     ],
 )
-def test_a_figure_after_fewer_epochs_is_marked(epochs: int, taken: dict[str, float], shown: str) -> None:
+def test_a_figure_after_fewer_epochs_is_marked(epochs, taken, shown):
     columns = {"train_s": {"title": "training [s]", "column": "train_s", "epochs": 10}}
     table = {"source": "a post", "columns": columns, "rows": [{"label": "one", "cell": {"gpus": 1}}]}
     assert rows_of(table, [record_of(1, metrics={"epochs": epochs} | taken)])[0][-1] == shown
 
 
-def test_cells_of_one_row_are_distinguished_by_their_rule() -> None:
+def test_cells_of_one_row_are_distinguished_by_their_rule():
     table = {**TABLE, "rows": [{"label": "one", "cell": {"gpus": 1}}]}
     records = [record_of(1, lr_rule=rule, metrics={"epoch_s": 2.0}) for rule in ("none", "linear")]
     labels = [row[:3] for row in rows_of(table, records)]
@@ -96,7 +96,7 @@ def test_cells_of_one_row_are_distinguished_by_their_rule() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(TABLES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_shipped_tables_have_known_columns_and_figures(path: Path) -> None:
+def test_shipped_tables_have_known_columns_and_figures(path):
     table = Published.of(yaml.safe_load(path.read_text()))
     assert len(table.rows) >= 3
     for row in table.rows:
@@ -106,7 +106,7 @@ def test_shipped_tables_have_known_columns_and_figures(path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", sorted(path.parent for path in KEPT.glob("*/published.md")), ids=lambda at: at.name)
-def test_kept_tables_follow_from_their_summaries(folder: Path, tmp_path: Path) -> None:
+def test_kept_tables_follow_from_their_summaries(folder, tmp_path):
     summary = tmp_path / "summary.csv"
     summary.write_bytes((folder / "summary.csv").read_bytes())
     assert write(folder, summary).read_text() == (folder / "published.md").read_text()
@@ -119,15 +119,13 @@ def test_kept_tables_follow_from_their_summaries(folder: Path, tmp_path: Path) -
         (["sweep=published/conv2d", "sweep/published/conv2d=core"], ("conv2d", "core")),
     ],
 )
-def test_a_journal_names_its_experiment_and_scale(
-    tmp_path: Path, arguments: list[str], expected: tuple[str, str]
-) -> None:
+def test_a_journal_names_its_experiment_and_scale(tmp_path, arguments, expected):
     driver = Record(kind=Kind.SWEEP, value={"fingerprint": {}, "driver": {"arguments": arguments}})
     (tmp_path / JOURNAL).write_bytes(encode(driver.kind, driver.value) + b"\n")
     assert experiment(tmp_path) == expected
 
 
-def test_a_rule_called_none_is_not_missing(tmp_path: Path) -> None:
+def test_a_rule_called_none_is_not_missing(tmp_path):
     path = tmp_path / "summary.csv"
     pd.DataFrame({"lr_rule": ["none", "None"], "note": ["", "nan"]}).to_csv(path, index=False)
     cells = measured_cells(path)

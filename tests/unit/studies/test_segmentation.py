@@ -32,7 +32,7 @@ def save_pairs(root: Path, mode: str = "L", size: tuple[int, int] = (8, 6)) -> N
 
 
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("RGBA", 3)])
-def test_segmentation_folder_is_read(tmp_path: Path, mode: str, channels: int) -> None:
+def test_segmentation_folder_is_read(tmp_path, mode, channels):
     save_pairs(tmp_path, mode)
     dataset = load({"name": FOLDER, "root": str(tmp_path)})
     assert dataset.input_shape == (channels, 6, 8)
@@ -43,7 +43,7 @@ def test_segmentation_folder_is_read(tmp_path: Path, mode: str, channels: int) -
     assert np.array_equal(dataset.train_x[1].permute(1, 2, 0).numpy(), expected)
 
 
-def test_malformed_segmentation_folder_is_refused(tmp_path: Path) -> None:
+def test_malformed_segmentation_folder_is_refused(tmp_path):
     config = {"name": FOLDER, "root": str(tmp_path)}
     with pytest.raises(DataError, match=r"/train/images: data\.root"):
         load(config)
@@ -73,6 +73,6 @@ REAL = os.environ.get("SWEEP_TEST_DATA")
 
 
 @pytest.mark.skipif(REAL is None, reason="needs SWEEP_TEST_DATA")
-def test_nuclei_have_known_counts_and_shape() -> None:
+def test_nuclei_have_known_counts_and_shape():
     nuclei = load({"name": FOLDER, "root": str(Path(str(REAL)) / "dsb2018_256")})
     assert (len(nuclei.train_x), len(nuclei.test_x), nuclei.input_shape) == (270, 64, (1, 256, 256))

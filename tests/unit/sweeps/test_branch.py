@@ -39,7 +39,7 @@ def grown(axes: dict[str, list[Any]], **config: Any) -> list[TrialSpec]:
     return with_bases(expanded(axes), lambda point: expanded({axis: [value] for axis, value in point.items()})[0])
 
 
-def test_branches_of_a_seed_share_one_base() -> None:
+def test_branches_of_a_seed_share_one_base():
     trials = grown(AXES)
     bases, branches = trials[:2], trials[2:]
     assert len(branches) == 2 * 2 * 2 * 2 * 2 and len({trial.trial_id for trial in trials}) == len(trials)
@@ -51,19 +51,19 @@ def test_branches_of_a_seed_share_one_base() -> None:
         assert len(own) == 16 and {trial.seed for trial in own} == {base.seed}
 
 
-def test_a_further_point_changes_no_id() -> None:
+def test_a_further_point_changes_no_id():
     before, after = (
         {trial.trial_id for trial in grown(AXES | {BRANCH_TOKENS: points})} for points in ([1024], [1024, 2048])
     )
     assert before < after
 
 
-def test_trials_without_branches_stay_as_they_are() -> None:
+def test_trials_without_branches_stay_as_they_are():
     plain = trials(Sweep(name="s", axes={"global_batch_size": [32], "seed": [0]}), lambda point: setup())
     assert with_bases(plain, lambda axes: pytest.fail("there is no base")) == plain
 
 
-def test_a_trial_of_the_grid_may_be_the_base() -> None:
+def test_a_trial_of_the_grid_may_be_the_base():
     trials = grown({BRANCH_TOKENS: [None, 1024], "global_batch_size": [32, 64], "seed": [0]})
     assert [point_of(trial) for trial in trials] == [None, None, 1024, 1024]
     assert {base_of(trial) for trial in trials[2:]} == {trials[0].trial_id}
@@ -85,15 +85,13 @@ def test_a_trial_of_the_grid_may_be_the_base() -> None:
         ({"lr_rule": ["adascale"]}, {}, "adascale"),
     ],
 )
-def test_branches_that_cannot_be_compared_are_refused(
-    axes: dict[str, list[Any]], config: dict[str, Any], named: str
-) -> None:
+def test_branches_that_cannot_be_compared_are_refused(axes, config, named):
     with pytest.raises(ConfigError) as raised:
         grown(AXES | axes, **config)
     assert any(named in error for error in raised.value.errors)
 
 
-def test_a_fixed_point_and_a_batch_by_device_are_refused() -> None:
+def test_a_fixed_point_and_a_batch_by_device_are_refused():
     of_device = trials(
         Sweep(name="s", axes={"device_batch_size": [32], BRANCH_TOKENS: [1024]}), lambda point: setup_of(dict(point))
     )

@@ -15,16 +15,16 @@ from sweeps.gpus import GPUS, gpu_named, name_errors
         ("A40", "A40"),
     ],
 )
-def test_the_longest_part_of_a_name_counts(name: str, known: str) -> None:
+def test_the_longest_part_of_a_name_counts(name, known):
     assert gpu_named(name) == GPUS[known]
     assert list(name_errors(name)) == []
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H1000", "", 100])
-def test_an_unknown_gpu_is_refused_with_the_known_ones(name: object) -> None:
+def test_an_unknown_gpu_is_refused_with_the_known_ones(name):
     [error] = name_errors(name)
     assert all(known in error for known in GPUS)
 
 
-def test_no_gpu_need_be_named() -> None:
+def test_no_gpu_need_be_named():
     assert list(name_errors(None)) == []

@@ -19,7 +19,7 @@ from sweeps.metric import Target, column_of, is_higher_better, usual_name
         ),
     ],
 )
-def test_the_last_telling_word_gives_the_direction(is_higher: bool | None, names: str) -> None:
+def test_the_last_telling_word_gives_the_direction(is_higher, names):
     assert {name: is_higher_better(name) for name in names.split()} == dict.fromkeys(names.split(), is_higher)
 
 
@@ -38,12 +38,12 @@ def test_the_last_telling_word_gives_the_direction(is_higher: bool | None, names
         ("test_loss", "test_loss"),
     ],
 )
-def test_other_names_of_a_metric_have_its_usual_name(usual: str, names: str) -> None:
+def test_other_names_of_a_metric_have_its_usual_name(usual, names):
     assert {name: usual_name(name) for name in names.split()} == dict.fromkeys(names.split(), usual)
 
 
 @pytest.mark.parametrize(("name", "column"), [("val_acc", "val_accuracy"), ("eval_loss", "val_loss"), ("f1", "f1")])
-def test_a_metric_belongs_to_the_column_of_its_usual_name(name: str, column: str) -> None:
+def test_a_metric_belongs_to_the_column_of_its_usual_name(name, column):
     assert column_of(name) == column
 
 

@@ -18,17 +18,17 @@ from tests.contract.trials import trial
         ("é × 漢字 😀\n\tindented", "é × 漢字 😀\n\tindented"),
     ],
 )
-def test_harmful_characters_are_escaped(text: str, told: str) -> None:
+def test_harmful_characters_are_escaped(text, told):
     assert printable(text) == told
 
 
 @given(st.text(st.characters()))
-def test_text_of_any_characters_becomes_printable(text: str) -> None:
+def test_text_of_any_characters_becomes_printable(text):
     assert HARMFUL.search(printable(text)) is None and printable(printable(text)) == printable(text)
     assert len(printable_line(text).split("\n")) == 1
 
 
-def test_labels_and_errors_are_printable() -> None:
+def test_labels_and_errors_are_printable():
     one = trial("t", "quick")
     one.axes["name"] = "\x1b]0;title\x07\n"  # type: ignore[index]
     assert one.label == "contract/gpus=1,name=\\x1b]0;title\\x07\\n"

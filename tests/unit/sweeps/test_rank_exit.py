@@ -24,7 +24,5 @@ from sweeps.rank_exit import LOST_NODES, Cause, is_retried
         (Cause.NONE, [], 9, False),
     ],
 )
-def test_cause_and_earlier_failures_decide_on_a_retry(
-    cause: Cause, before: list[Cause], limit: int, again: bool
-) -> None:
+def test_cause_and_earlier_failures_decide_on_a_retry(cause, before, limit, again):
     assert is_retried(cause, before, limit) is again

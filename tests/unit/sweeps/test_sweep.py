@@ -172,7 +172,7 @@ def test_independent_models_have_the_rate_of_their_own_batch():
     assert trial.lr.value == 0.2
 
 
-def test_a_huge_grid_is_an_error_and_not_expanded() -> None:
+def test_a_huge_grid_is_an_error_and_not_expanded():
     axes = {"gpus": [1, 2], "device_batch_size": [32], "seed": range(60_000)}
     with pytest.raises(ConfigError) as caught:
         trials(Sweep(name="s", axes=axes), lambda point: pytest.fail("expanded"))

@@ -1,12 +1,10 @@
-from collections.abc import Iterator
-
 import pytest
 
 from tests.unit.trainables.ranks import Processes
 
 
 @pytest.fixture(scope="session")
-def pair() -> Iterator[Processes]:
+def pair():
     """Two warm processes for every test with two ranks."""
     processes = Processes(2)
     yield processes

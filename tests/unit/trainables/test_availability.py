@@ -1,7 +1,5 @@
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,7 +8,7 @@ from trainables.data import DataError, load
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "npz", "imagefolder"])
-def test_messages_equal_those_of_reading(name: str, tmp_path: Path) -> None:
+def test_messages_equal_those_of_reading(name, tmp_path):
     config = {
         "name": name,
         **({"path": str(tmp_path / "x.npz")} if name in ("npz", "imagefolder") else {"root": str(tmp_path)}),
@@ -31,7 +29,7 @@ def test_messages_equal_those_of_reading(name: str, tmp_path: Path) -> None:
         {"name": "mypackage.data:Mine", "root": "{folder}/none", "path": "{folder}/none"},
     ],
 )
-def test_present_and_downloadable_data_give_no_message(config: dict[str, Any], tmp_path: Path) -> None:
+def test_present_and_downloadable_data_give_no_message(config, tmp_path):
     (tmp_path / "cifar-10-batches-py").mkdir()
     (tmp_path / "there.npz").touch()
     given = {
@@ -41,6 +39,6 @@ def test_present_and_downloadable_data_give_no_message(config: dict[str, Any], t
     assert list(absent(given)) == []
 
 
-def test_checks_import_neither_torch_nor_numpy() -> None:
+def test_checks_import_neither_torch_nor_numpy():
     code = "import sys, trainables.availability; assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

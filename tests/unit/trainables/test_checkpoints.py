@@ -27,7 +27,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name.partition("-")[0] for path in (folder / "checkpoint").iterdir())
 
 
-def test_checkpoint_restores_state_and_report(tmp_path: Path) -> None:
+def test_checkpoint_restores_state_and_report(tmp_path):
     trial = context(tmp_path)
     assert trial.restored() is None
     trial.report({"epoch": 1, "loss": np.float32(0.5)})
@@ -46,7 +46,7 @@ def test_checkpoint_restores_state_and_report(tmp_path: Path) -> None:
     assert again.metrics == {"epochs": 1, "loss": 0.5, "accuracy": 0.25}
 
 
-def test_two_generations_are_kept_without_code(tmp_path: Path) -> None:
+def test_two_generations_are_kept_without_code(tmp_path):
     trial = context(tmp_path)
     for epoch in range(4):
         trial.checkpoint({"epoch": epoch})
@@ -66,7 +66,7 @@ class Evil:
         return os.mkdir, (str(self._witness),)
 
 
-def test_hostile_file_with_right_digest_runs_no_code(tmp_path: Path) -> None:
+def test_hostile_file_with_right_digest_runs_no_code(tmp_path):
     witness, content = tmp_path / "witness", io.BytesIO()
     torch.save({"owner": ["alone", 1], "state": {}, "own": {}, "reported": Evil(witness)}, content)
     checkpoints.Generations(folder=tmp_path / "checkpoint", rank=0, world_size=1).write(1, content.getvalue())
@@ -76,9 +76,7 @@ def test_hostile_file_with_right_digest_runs_no_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:-7], lambda content: content[:99] + b"\0" + content[100:]])
-def test_damaged_checkpoint_is_skipped_with_a_remark(
-    tmp_path: Path, damage: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_checkpoint_is_skipped_with_a_remark(tmp_path, damage, caplog):
     trial = context(tmp_path)
     for epoch in (1, 2):
         trial.checkpoint({"epoch": epoch, "text": "x" * 300})
@@ -93,7 +91,7 @@ def test_damaged_checkpoint_is_skipped_with_a_remark(
     assert context(tmp_path).restored() == {"epoch": 2}
 
 
-def test_a_pipe_is_a_damaged_checkpoint(tmp_path: Path) -> None:
+def test_a_pipe_is_a_damaged_checkpoint(tmp_path):
     context(tmp_path).checkpoint({"epoch": 1})
     (written,) = (tmp_path / "checkpoint").iterdir()
     written.unlink()
@@ -101,7 +99,7 @@ def test_a_pipe_is_a_damaged_checkpoint(tmp_path: Path) -> None:
     assert checkpoints.Generations(folder=tmp_path / "checkpoint", rank=0, world_size=1).damaged() == [written.name]
 
 
-def test_crash_while_writing_leaves_the_previous_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_while_writing_leaves_the_previous_generation(tmp_path, monkeypatch):
     trial = context(tmp_path)
     trial.checkpoint({"epoch": 1})
 
@@ -114,7 +112,7 @@ def test_crash_while_writing_leaves_the_previous_generation(tmp_path: Path, monk
     assert context(tmp_path).restored() == {"epoch": 1} and files(tmp_path) == ["00000001"]
 
 
-def test_full_disk_is_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_a_remark(tmp_path, monkeypatch):
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -126,7 +124,7 @@ def test_full_disk_is_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert context(tmp_path).restored() is None
 
 
-def test_ranks_restore_the_last_common_generation(tmp_path: Path) -> None:
+def test_ranks_restore_the_last_common_generation(tmp_path):
     ranks = [context(tmp_path, rank, 2) for rank in range(2)]
     for epoch in (1, 2):
         for rank in ranks:
@@ -136,28 +134,28 @@ def test_ranks_restore_the_last_common_generation(tmp_path: Path) -> None:
         assert context(tmp_path, rank, 2).restored() == {"epoch": 2, "mine": (2, rank)}
 
 
-def test_checkpoint_of_another_trial_is_ignored(tmp_path: Path) -> None:
+def test_checkpoint_of_another_trial_is_ignored(tmp_path):
     context(tmp_path).checkpoint({"epoch": 1})
     assert context(tmp_path, trial_id="another").restored() is None
 
 
 @pytest.mark.parametrize("value", [object(), np.float64(1.0), {1: {2: print}}])
-def test_values_that_cannot_be_read_back_are_refused(tmp_path: Path, value: Any) -> None:
+def test_values_that_cannot_be_read_back_are_refused(tmp_path, value):
     with pytest.raises(TypeError, match=r"state\['state'\]\['value'\]"):
         context(tmp_path).checkpoint({"value": value})
 
 
-def test_without_folder_nothing_is_kept() -> None:
+def test_without_folder_nothing_is_kept():
     context(None).checkpoint({"value": object()})
     assert context(None).restored() is None
 
 
-def test_failed_trial_keeps_its_checkpoint(tmp_path: Path) -> None:
+def test_failed_trial_keeps_its_checkpoint(tmp_path):
     asked = request("tests.unit.trainables.polluters:keep_and_fail", trial_dir=str(tmp_path))
     assert run(asked)["status"] == "failed" and files(tmp_path) == ["00000001"]
 
 
-def test_looking_for_a_checkpoint_imports_no_torch(tmp_path: Path) -> None:
+def test_looking_for_a_checkpoint_imports_no_torch(tmp_path):
     code = (
         "import sys; from pathlib import Path; from trainables.context import Context\n"
         "trial = Context.alone(trial_dir=Path(sys.argv[1]))\n"
@@ -169,7 +167,7 @@ def test_looking_for_a_checkpoint_imports_no_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cost_s", "due_s"), [(0.0, 30.0), (0.2, 30.0), (0.5, 50.0)])
-def test_checkpoints_take_one_percent_of_the_time(cost_s: float, due_s: float) -> None:
+def test_checkpoints_take_one_percent_of_the_time(cost_s, due_s):
     pace = CheckpointPace(every_s=30.0)
     assert not pace.due(29.9) and pace.due(30.0)
     pace.kept(31.0, cost_s)

@@ -1,7 +1,6 @@
 """A trial that was interrupted and goes on comes to the same bits as one that was not."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,7 +104,7 @@ NAMES = [pytest.param(name, marks=pytest.mark.slow if name == SLOW else ()) for 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stop_within_an_epoch_changes_no_bit(name: str, tmp_path: Path) -> None:
+def test_stop_within_an_epoch_changes_no_bit(name, tmp_path):
     asked = asked_of(CASES[name])
     whole = bits(asked, None)
     assert not whole["stopped"]
@@ -118,7 +117,7 @@ def test_stop_within_an_epoch_changes_no_bit(name: str, tmp_path: Path) -> None:
     assert went_on["told"] == whole["told"]
 
 
-def test_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_after_an_epoch_changes_no_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "MAX_TIME_SHARE", float("inf"))
     asked = asked_of(CASES["momentum"])
     whole = bits(asked, None)
@@ -136,7 +135,7 @@ def test_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", ["momentum", "growing batch, lars, accumulation"])
-def test_a_crash_after_the_last_epoch_repeats_none(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_after_the_last_epoch_repeats_none(name, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "MAX_TIME_SHARE", float("inf"))
     asked = replace(asked_of(CASES[name]), trial_dir=tmp_path)
     with monkeypatch.context() as patched:
@@ -170,7 +169,7 @@ ALWAYS = "dropout, unequal"
 @pytest.mark.parametrize(
     "name", [ALWAYS, *(pytest.param(name, marks=pytest.mark.slow) for name in PAIRS if name != ALWAYS)]
 )
-def test_two_ranks_continue_together(pair: Processes, name: str, tmp_path: Path) -> None:
+def test_two_ranks_continue_together(pair, name, tmp_path):
     asked = asked_of(PAIRS[name])
     if (
         asked.trial.layout.strategy == "ddp_unequal"
@@ -188,7 +187,7 @@ def test_two_ranks_continue_together(pair: Processes, name: str, tmp_path: Path)
         assert ours["told"] == theirs["told"]
 
 
-def test_short_trial_saves_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_trial_saves_no_checkpoint(tmp_path, monkeypatch):
     kept: list[str] = []
     monkeypatch.setattr(Context, "checkpoint", lambda self, *state: kept.append(self.trial_id))
     asked = request(trial_dir=str(tmp_path))
@@ -197,13 +196,13 @@ def test_short_trial_saves_no_checkpoint(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("stop", [lambda: True, lambda: False])
-def test_checkpoints_off_writes_nothing(tmp_path: Path, stop: Callable[[], bool]) -> None:
+def test_checkpoints_off_writes_nothing(tmp_path, stop):
     settings = OFTEN | {"checkpoint": "off"}
     rank.run(request(trial_dir=str(tmp_path), config={"trainable": settings}), lambda row: None, stop)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_checkpoint_of_a_trial_is_plain(tmp_path: Path) -> None:
+def test_checkpoint_of_a_trial_is_plain(tmp_path):
     rank.run(request(trial_dir=str(tmp_path)), lambda row: None, StopAfter(1))
     [path] = (tmp_path / "checkpoint").iterdir()
     assert set(torch.load(path, weights_only=True)["state"]) == {

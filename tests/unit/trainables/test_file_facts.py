@@ -11,14 +11,14 @@ from trainables.file_facts import kept, sha256
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(file_facts, "LARGE", 4)
     (tmp_path / "large").write_bytes(b"tokens")
     return tmp_path / "large"
 
 
-def test_fact_is_computed_once_until_the_file_changes(file: Path) -> None:
+def test_fact_is_computed_once_until_the_file_changes(file):
     calls: list[Path] = []
 
     def size(path: Path) -> int:
@@ -33,7 +33,7 @@ def test_fact_is_computed_once_until_the_file_changes(file: Path) -> None:
     assert kept(file, "another", size) == 11 and len(calls) == 4
 
 
-def test_small_files_and_unusable_caches_are_read_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_files_and_unusable_caches_are_read_again(file, monkeypatch):
     digest = hashlib.sha256(b"tokens").hexdigest()
     assert sha256(file) == digest
     for known in (file.parent / "cache").rglob("*.json"):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sweeps.layout import Layout
 from sweeps.lr_rule import LearningRate
 from sweeps.trial import Batch, RankRequest
-from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from tests.unit.trainables.ranks import CONFIG, rendezvous, request, run
 from tests.unit.trainables.supervised.test_training import EXACT, trained
 from trainables import gradient_noise, process_group
 from trainables.context import Context
@@ -62,27 +62,27 @@ def measured(
 
 
 @pytest.mark.parametrize(("share", "accumulate"), [(4, 3), (1, 8), (5, 2)])
-def test_noise_between_passes(share: int, accumulate: int) -> None:
+def test_noise_between_passes(share, accumulate):
     estimate = measured(0, (share,), accumulate, None)
     assert estimate == pytest.approx(by_hand(samples(share * accumulate), [share] * accumulate))
 
 
 @pytest.mark.parametrize(("shares", "accumulate"), [((4, 4), 1), ((5, 2), 1), ((3, 1), 2)])
-def test_noise_between_ranks(pair: Processes, shares: tuple[int, int], accumulate: int) -> None:
+def test_noise_between_ranks(pair, shares, accumulate):
     meet = rendezvous()
     estimates = pair.call(measured, *((rank, shares, accumulate, meet) for rank in range(2)))
     sizes = [share * accumulate for share in shares]
     assert estimates[0] == estimates[1] == pytest.approx(by_hand(samples(sum(sizes)), sizes))
 
 
-def test_norms_are_measured_before_rounding(pair: Processes) -> None:
+def test_norms_are_measured_before_rounding(pair):
     """Quarters and eighths of small numbers survive it, their norms would not."""
     meet = rendezvous()
     estimates = pair.call(measured, *((rank, (4, 4), 1, meet, torch.bfloat16) for rank in range(2)))
     assert estimates[0] == estimates[1] == pytest.approx(by_hand(samples(8).round(), [4, 4]))
 
 
-def test_one_step_of_many_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_step_of_many_is_measured(monkeypatch):
     monkeypatch.setattr(gradient_noise, "EVERY", 4)
     taken: list[int] = []
     monkeypatch.setattr(GradientNoise, "add_norms", lambda noise, small, big: taken.append(noise._steps))
@@ -91,13 +91,13 @@ def test_one_step_of_many_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken == [4, 8, 9]  # those of the steps 1, 5 and 9: each in the next one measured, the last at the end
 
 
-def test_single_part_is_an_error() -> None:
+def test_single_part_is_an_error():
     context = Context.alone()
     with pytest.raises(ValueError, match="one of each"):
         GradientNoise(nn.Linear(2, 2), context.batch, process_group.join(context))
 
 
-def test_measuring_noise_changes_only_a_column() -> None:
+def test_measuring_noise_changes_only_a_column():
     watched = EXACT | {"trainable": EXACT["trainable"] | {"noise_scale": True}}
     plain, _ = trained(request(shares=(30,), grad_accum_steps=4, config=EXACT))
     ours, metrics = trained(request(shares=(30,), grad_accum_steps=4, config=watched))
@@ -105,7 +105,7 @@ def test_measuring_noise_changes_only_a_column() -> None:
     assert "noise_scale" not in trained(request(shares=(120,), config=watched))[1]
 
 
-def test_adascale_advances_by_its_gain() -> None:
+def test_adascale_advances_by_its_gain():
     answer = run(adascale(shares=(16,), grad_accum_steps=4))
     assert answer["status"] == "ok", answer["trace"]
     gains = [row["gain"] for row in answer["rows"]]
@@ -115,14 +115,14 @@ def test_adascale_advances_by_its_gain() -> None:
     assert answer["rows"][-1]["lr"] > 0.05
 
 
-def test_adascale_ranks_agree_on_their_gain(pair: Processes) -> None:
+def test_adascale_ranks_agree_on_their_gain(pair):
     asked = {"shares": (32, 32), "gang_id": "adascale", "rendezvous": rendezvous()}
     answers = pair.call(run, *((adascale(rank=rank, **asked),) for rank in range(2)))
     assert answers[0]["status"] == "ok", answers[0]["trace"]
     assert answers[0]["metrics"] == answers[1]["metrics"] and 1 <= answers[0]["metrics"]["gain"] <= 4
 
 
-def test_adascale_with_one_part_keeps_the_reference_rate() -> None:
+def test_adascale_with_one_part_keeps_the_reference_rate():
     answer = run(adascale(shares=(64,)))
     assert answer["note"] == ONE_PASS and answer["metrics"]["gain"] == 1
     assert answer["metrics"]["steps"] == 80
@@ -137,13 +137,13 @@ def adascale(**other: Any) -> RankRequest:
 
 
 @pytest.mark.parametrize("hidden", [{"precision": "fp16"}, {"cuda_graph": "on"}])
-def test_noise_with_fp16_or_graph_is_an_error(hidden: dict[str, str]) -> None:
+def test_noise_with_fp16_or_graph_is_an_error(hidden):
     settings = CONFIG["trainable"] | {"noise_scale": True} | hidden
     assert run(request(grad_accum_steps=2, config={"trainable": settings}))["status"] == "failed"
 
 
 @pytest.mark.gpu
-def test_gpu_readback_holds_the_values_of_its_time() -> None:
+def test_gpu_readback_holds_the_values_of_its_time():
     from trainables.gradient_noise import Readback
 
     values = torch.ones(2, device="cuda")
@@ -156,14 +156,14 @@ POSITIVE = st.floats(0.01, 100)
 
 
 @given(POSITIVE, POSITIVE, st.integers(1, 100), st.integers(1, 100))
-def test_expected_norms_give_signal_and_noise(signal: float, noise: float, small: int, more: int) -> None:
+def test_expected_norms_give_signal_and_noise(signal, noise, small, more):
     big = small + more
     estimate = NoiseEstimate.of(signal + noise / small, signal + noise / big, small_batch=small, big_batch=big)
     assert estimate.signal == pytest.approx(signal, rel=1e-6, abs=1e-6)
     assert estimate.noise == pytest.approx(noise, rel=1e-6, abs=1e-6)
 
 
-def test_gaussian_gradients_have_their_known_noise_scale() -> None:
+def test_gaussian_gradients_have_their_known_noise_scale():
     """Gradients ~ N(G, σ²·1) in 1000 dimensions, |G|² = 4 and tr Σ = 1000·.09 = 90: the noise scale is 22.5."""
     source = torch.Generator().manual_seed(0)
     mean = torch.zeros(1000, dtype=torch.float64)
@@ -180,14 +180,14 @@ def test_gaussian_gradients_have_their_known_noise_scale() -> None:
     assert smoothed.noise_scale == pytest.approx(22.5, rel=0.05)
 
 
-def test_unequal_parts_count_by_their_harmonic_mean() -> None:
+def test_unequal_parts_count_by_their_harmonic_mean():
     sizes, signal, noise = (2, 6), 3.0, 12.0
     small = sum(signal + noise / size for size in sizes) / 2
     estimate = NoiseEstimate.of(small, signal + noise / 8, small_batch=2 / (1 / 2 + 1 / 6), big_batch=8)
     assert (estimate.signal, estimate.noise) == (pytest.approx(3.0), pytest.approx(12.0))
 
 
-def test_first_estimate_counts_fully_and_later_ones_more() -> None:
+def test_first_estimate_counts_fully_and_later_ones_more():
     smoothed = Smoothed()
     assert smoothed.estimate is None and smoothed.noise_scale is None
     first = NoiseEstimate(signal=0.5, noise=1.5)
@@ -201,7 +201,7 @@ def test_first_estimate_counts_fully_and_later_ones_more() -> None:
 
 
 @pytest.mark.parametrize(("signal", "noise", "scale"), [(-0.1, 6.0, None), (2.0, -6.0, 0)])
-def test_noise_scale_needs_signal_and_is_not_negative(signal: float, noise: float, scale: float | None) -> None:
+def test_noise_scale_needs_signal_and_is_not_negative(signal, noise, scale):
     smoothed = Smoothed()
     smoothed.add(NoiseEstimate(signal=signal, noise=noise))
     assert smoothed.noise_scale == scale
@@ -229,7 +229,7 @@ def of(signal: float, noise: float) -> dict[str, Any]:
     return {"steps": 10, "smoothed": [signal, noise, 1.0], "under_way": None}
 
 
-def test_unwanted_noise_is_not_measured() -> None:
+def test_unwanted_noise_is_not_measured():
     watch, context = watching(visible=False)
     assert watch.gradients is None and watch.figures() == {} == watch.state() and watch.pace() == Pace()
     watch.restore(of(1.0, 64.0))  # of a trial that was asked for it: nothing is there to bring it back to
@@ -237,12 +237,12 @@ def test_unwanted_noise_is_not_measured() -> None:
 
 
 @pytest.mark.parametrize(("rule", "wanted"), [("adascale", False), ("none", True)])
-def test_invisible_gradients_are_refused(rule: str, wanted: bool) -> None:
+def test_invisible_gradients_are_refused(rule, wanted):
     with pytest.raises(ValueError, match=r"trainable\.cuda_graph"):
         watching(rule, wanted=wanted, visible=False)
 
 
-def test_noise_scale_is_noise_over_signal() -> None:
+def test_noise_scale_is_noise_over_signal():
     watch, _ = watching(wanted=True)
     assert watch.figures() == {}, "nothing is known yet"
     watch.restore(of(2.0, 64.0))
@@ -252,7 +252,7 @@ def test_noise_scale_is_noise_over_signal() -> None:
     assert watch.state() == of(2.0, 64.0)
 
 
-def test_only_watched_optimizers_are_measured() -> None:
+def test_only_watched_optimizers_are_measured():
     for wanted in (False, True):
         model = nn.Linear(2, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -263,7 +263,7 @@ def test_only_watched_optimizers_are_measured() -> None:
         assert watch.state().get("steps") == (1 if wanted else None)
 
 
-def test_adascale_gain_by_hand() -> None:
+def test_adascale_gain_by_hand():
     """κ = 4; σ² at 16 samples is 64/16 = 4 and μ² = 2: r = (4 + 2) / (4/4 + 2) = 2, half of κ."""
     watch, _ = watching("adascale")
     assert watch.pace() == Pace(gain=1.0, advance=0.25) and watch.figures() == {"gain": 1.0}
@@ -286,7 +286,7 @@ def test_adascale_gain_by_hand() -> None:
         ("none", 16, True, []),
     ],
 )
-def test_adascale_with_one_part_adds_a_remark(rule: str, reference: int, wanted: bool, remarks: list[str]) -> None:
+def test_adascale_with_one_part_adds_a_remark(rule, reference, wanted, remarks):
     watch, context = watching(rule, passes=1, reference_batch_size=reference, wanted=wanted)
     assert watch.gradients is None and context.remarks == remarks and "noise_scale" not in watch.figures()
 
@@ -305,13 +305,13 @@ def test_adascale_with_one_part_adds_a_remark(rule: str, reference: int, wanted:
         ((1.0, 32.0), 0.5, 0.5),
     ],
 )
-def test_gain_by_hand(estimate: tuple[float, float] | None, kappa: float, gain: float) -> None:
+def test_gain_by_hand(estimate, kappa, gain):
     known = NoiseEstimate(signal=estimate[0], noise=estimate[1]) if estimate else None
     gained = pace(known, kappa=kappa, reference_batch_size=32)
     assert (gained.gain, gained.advance) == pytest.approx((gain, gain / kappa))
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 1e3))
-def test_gain_lies_between_1_and_kappa(signal: float, noise: float, kappa: float) -> None:
+def test_gain_lies_between_1_and_kappa(signal, noise, kappa):
     gained = pace(NoiseEstimate(signal=signal, noise=noise), kappa=kappa, reference_batch_size=32)
     assert 1 - 1e-9 <= gained.gain <= kappa * (1 + 1e-9)

@@ -20,7 +20,7 @@ AFTERWARDS = {
 
 
 @pytest.fixture(scope="module")
-def ones() -> Any:
+def ones():
     """A process of this module's own, so that its first trial is one in a fresh process."""
     processes = Processes(1)
     yield processes
@@ -28,7 +28,7 @@ def ones() -> Any:
 
 
 @pytest.mark.slow
-def test_trial_is_bitwise_the_same_after_any_other(ones: Processes) -> None:
+def test_trial_is_bitwise_the_same_after_any_other(ones):
     [fresh] = ones.call(run, (request(),))
     [state] = ones.call(run, (request("tests.unit.trainables.polluters:state"),))
     assert fresh["status"] == "ok" and fresh["metrics"]["accuracy"] > 0.2
@@ -39,7 +39,7 @@ def test_trial_is_bitwise_the_same_after_any_other(ones: Processes) -> None:
         assert ones.call(run, (request("tests.unit.trainables.polluters:state"),))[0]["rows"] == state["rows"], name
 
 
-def test_state_is_that_of_a_new_process(ones: Processes) -> None:
+def test_state_is_that_of_a_new_process(ones):
     [answer] = ones.call(run, (request("tests.unit.trainables.polluters:state", threads=2),))
     [state] = answer["rows"]
     assert (state["dtype"], state["device"], state["grad"]) == ("torch.float32", "cpu", True)
@@ -48,7 +48,7 @@ def test_state_is_that_of_a_new_process(ones: Processes) -> None:
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])
-def test_compilers_are_reset_only_if_used(fullgraph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compilers_are_reset_only_if_used(fullgraph, monkeypatch):
     dynamo: Any = pytest.importorskip("torch._dynamo")
     isolation.leave()  # whatever earlier tests have compiled
     forgotten: list[None] = []
@@ -63,7 +63,7 @@ def test_compilers_are_reset_only_if_used(fullgraph: bool, monkeypatch: pytest.M
     assert len(forgotten) == 1
 
 
-def test_idle_threads_of_a_compiler_do_not_outlive_a_trial() -> None:
+def test_idle_threads_of_a_compiler_do_not_outlive_a_trial():
     """Else every compiled trial would need a new process, which imports and compiles everything again."""
     compilers: Any = pytest.importorskip("torch._inductor.async_compile")
     isolation.leave()
@@ -74,7 +74,7 @@ def test_idle_threads_of_a_compiler_do_not_outlive_a_trial() -> None:
     assert not isolation.BackgroundWork.now().grown_since(before)
 
 
-def test_a_child_that_has_ended_is_no_background_work() -> None:
+def test_a_child_that_has_ended_is_no_background_work():
     before = isolation.BackgroundWork.now()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         assert isolation.BackgroundWork.now().grown_since(before)

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def four() -> Iterator[Processes]:
+def four():
     """Four warm processes for all layouts."""
     processes = Processes(4)
     yield processes
@@ -47,7 +46,7 @@ def four() -> Iterator[Processes]:
 
 
 @pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokens(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokens")
     draw = np.random.default_rng(0)
     # Each token is one of four that follow the one before it, so that there is something to learn.
@@ -131,7 +130,7 @@ def assert_alike(curve: list[float], expected: list[float]) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone(four: Processes, tokens: Path) -> list[float]:
+def alone(four, tokens):
     curve = losses(four, tokens, ALONE, steps=STEPS)
     assert len(curve) == STEPS and curve[-1] < curve[0] - 0.5
     return curve
@@ -145,9 +144,7 @@ LONG = [(layout, kind) for layout in LAYOUTS for kind in ("off", "selective", "f
     ("layout", "recompute", "steps"),
     [(*QUICK, FEW), *(pytest.param(*case, STEPS, marks=pytest.mark.slow) for case in LONG)],
 )
-def test_layout_has_the_losses_of_one_process(
-    four: Processes, tokens: Path, alone: list[float], layout: str, recompute: str, steps: int
-) -> None:
+def test_layout_has_the_losses_of_one_process(four, tokens, alone, layout, recompute, steps):
     curve = losses(four, tokens, LAYOUTS[layout], steps=steps, activation_checkpointing=recompute)
     assert_alike(curve, alone[:steps])
 
@@ -172,7 +169,7 @@ SLOW_CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_CASES)])
-def test_sharded_variant_has_the_losses_of_one_process(four: Processes, tokens: Path, name: str) -> None:
+def test_sharded_variant_has_the_losses_of_one_process(four, tokens, name):
     case = dict((CASES | SLOW_CASES)[name])
     own = {"strategy": "fsdp", "shares": case.pop("shares", (2,) * 4), "tensor": case.pop("tensor", 1)}
     tolerance = case.pop("tolerance", TOLERANCE)
@@ -181,9 +178,7 @@ def test_sharded_variant_has_the_losses_of_one_process(four: Processes, tokens: 
 
 
 @pytest.mark.slow
-def test_model_of_transformers_with_divided_layers_has_the_losses_of_one_process(
-    four: Processes, tokens: Path, tmp_path: Path
-) -> None:
+def test_model_of_transformers_with_divided_layers_has_the_losses_of_one_process(four, tokens, tmp_path):
     transformers = pytest.importorskip("transformers")
     sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
     sizes |= {"intermediate_size": 80, "vocab_size": 64, "max_position_embeddings": LENGTH}
@@ -193,7 +188,7 @@ def test_model_of_transformers_with_divided_layers_has_the_losses_of_one_process
     assert_alike(losses(four, tokens, halved, model=model), losses(four, tokens, ALONE, model=model))
 
 
-def test_one_rank_out_of_memory_ends_the_gang(tokens: Path, tmp_path: Path) -> None:
+def test_one_rank_out_of_memory_ends_the_gang(tokens, tmp_path):
     pair = Processes(2)
     given = requests(tokens, {"strategy": "fsdp", "shares": (4, 4)}, steps=STEPS)
     with pytest.raises(EOFError):  # from the process that has ended
@@ -220,9 +215,7 @@ ENDS |= {"alone": ALONE, "two": {"strategy": "fsdp", "shares": (4, 4)}}
         for pair in ((first, second) for first in ENDS for second in ENDS if first != second)
     ],
 )
-def test_checkpoint_continues_in_another_layout(
-    four: Processes, tokens: Path, alone: list[float], tmp_path: Path, first: str, second: str
-) -> None:
+def test_checkpoint_continues_in_another_layout(four, tokens, alone, tmp_path, first, second):
     begun = losses(four, tokens, ENDS[first], looks=2, trial_dir=str(tmp_path))
     assert 0 < len(begun) < FEW
     assert_alike(losses(four, tokens, ENDS[second], trial_dir=str(tmp_path)), alone[:FEW])

@@ -16,7 +16,7 @@ def both(pair: Processes, **other: object) -> list[dict]:
     )
 
 
-def test_a_gang_stays_connected_until_it_changes(pair: Processes) -> None:
+def test_a_gang_stays_connected_until_it_changes(pair):
     first = both(pair, gang_id="a", rendezvous=rendezvous())
     assert [answer["status"] for answer in first] == ["ok", "ok"], first[0]["trace"]
     assert first[0]["rows"][0]["ranks"] == 2 and first[1]["rows"] == []
@@ -26,7 +26,7 @@ def test_a_gang_stays_connected_until_it_changes(pair: Processes) -> None:
     assert [answer["status"] for answer in both(pair, gang_id="b", rendezvous=rendezvous())] == ["ok", "ok"]
 
 
-def test_single_rank_after_a_gang_equals_new_process(pair: Processes) -> None:
+def test_single_rank_after_a_gang_equals_new_process(pair):
     alone = request(gang_id="alone")
     seen = []
     for turn in range(2):
@@ -49,13 +49,13 @@ def test_single_rank_after_a_gang_equals_new_process(pair: Processes) -> None:
         new.close()
 
 
-def test_ranks_need_a_rendezvous() -> None:
+def test_ranks_need_a_rendezvous():
     with pytest.raises(ValueError, match="tcp://host:port"):
         process_group.join(Context.alone(world_size=2))
 
 
 @pytest.mark.parametrize(("count", "ranks"), [(7, 2), (1, 3), (12, 4), (0, 2)])
-def test_shares_are_disjoint_and_complete(count: int, ranks: int) -> None:
+def test_shares_are_disjoint_and_complete(count, ranks):
     gangs = [RankGroup(rank=rank, world_size=ranks, device="cpu", gang_id="") for rank in range(ranks)]
     assert [place for rank_group in gangs for place in range(count)[rank_group.share_of(count)]] == list(range(count))
 
@@ -67,7 +67,7 @@ def listened(rank: int, meet: str) -> list[str]:
     return [connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN]
 
 
-def test_ranks_with_the_same_samples_have_the_same_share() -> None:
+def test_ranks_with_the_same_samples_have_the_same_share():
     groups = [RankGroup(rank=rank, world_size=4, device="cpu", gang_id="", tensor=2) for rank in range(4)]
     assert [group.share_of(9) for group in groups] == [slice(0, 4), slice(0, 4), slice(4, 9), slice(4, 9)]
 
@@ -79,7 +79,7 @@ def run_on_node(asked: dict, node: str) -> dict:
 
 
 @pytest.mark.parametrize(("nodes", "causes"), [(("a", "a"), [Cause.NONE] * 2), (("a", "b"), [Cause.REQUEST] * 2)])
-def test_ranks_that_divide_layers_are_on_one_node(pair: Processes, nodes: tuple[str, str], causes: list) -> None:
+def test_ranks_that_divide_layers_are_on_one_node(pair, nodes, causes):
     meet = rendezvous()
     halved = {"strategy": "fsdp", "shares": (8,), "tensor": 2, "rendezvous": meet, "gang_id": meet}
     asked = [request("trainables.noop:train", rank=rank, **halved) for rank in range(2)]
@@ -87,7 +87,7 @@ def test_ranks_that_divide_layers_are_on_one_node(pair: Processes, nodes: tuple[
     assert [answer["cause"] for answer in answers] == causes
 
 
-def test_ranks_of_one_machine_listen_on_the_loopback(pair: Processes) -> None:
+def test_ranks_of_one_machine_listen_on_the_loopback(pair):
     meet = rendezvous()
     first, second = pair.call(listened, (0, meet), (1, meet))
     assert set(first) | set(second) == {"127.0.0.1"}
@@ -104,13 +104,13 @@ def rank_local(rank: int, meet: str) -> str:
         return repr(error)
 
 
-def test_a_failed_rank_stops_the_others(pair: Processes) -> None:
+def test_a_failed_rank_stops_the_others(pair):
     meet = rendezvous()
     waits, failed = pair.call(rank_local, (0, meet), (1, meet))
     assert failed.startswith("ZeroDivisionError") and waits.startswith("ConnectionAbortedError('connection closed: ")
 
 
-def test_a_rank_keeps_its_own_error() -> None:
+def test_a_rank_keeps_its_own_error():
     class Deaf(RankGroup):
         def largest(self, *values: float) -> tuple[float, ...]:
             raise RuntimeError("the device does nothing any more")

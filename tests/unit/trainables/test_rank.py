@@ -14,7 +14,7 @@ from trainables.context import Context, DivergedError, GivenUpError, PortInUseEr
 from trainables.rank import exit_by, rank_environment
 
 
-def test_a_noop_of_one_rank_imports_no_torch() -> None:
+def test_a_noop_of_one_rank_imports_no_torch():
     code = (
         "import pickle, sys; from trainables.rank import run\n"
         "answer = run(pickle.loads(bytes.fromhex(sys.argv[1])), print, lambda: False)\n"
@@ -40,28 +40,28 @@ def test_a_noop_of_one_rank_imports_no_torch() -> None:
         ("tests.unit.trainables.polluters:STARTED", "failed", "not a function"),
     ],
 )
-def test_any_error_becomes_an_answer(trainable: str, status: str, note: str) -> None:
+def test_any_error_becomes_an_answer(trainable, status, note):
     answer = run(request(trainable))
     assert answer["status"] == status
     assert note in answer["note"] and "\n" not in answer["note"]
     assert "Traceback" in answer["trace"] and not answer["reusable"]
 
 
-def test_a_diverged_loss_is_a_result() -> None:
+def test_a_diverged_loss_is_a_result():
     answer = run(request(lr=1e30))
     assert answer["status"] == "diverged" and "learning rate 1" in answer["note"]
 
 
-def test_metrics_become_json_without_nan() -> None:
+def test_metrics_become_json_without_nan():
     arrays = {"of_classes": [0.25, 1.0], "norms": {"layers": [1.0, 1.0]}, "one": 1.0}
     assert run(request("tests.unit.trainables.polluters:say_nan"))["metrics"] == {"loss": 0.5, "epochs": 3} | arrays
 
 
-def test_a_last_loss_that_is_not_finite_is_divergence() -> None:
+def test_a_last_loss_that_is_not_finite_is_divergence():
     assert run(request("tests.unit.trainables.polluters:diverge_late"))["status"] == "diverged"
 
 
-def test_the_last_row_gives_metrics_of_the_trial() -> None:
+def test_the_last_row_gives_metrics_of_the_trial():
     context = Context.alone()
     for epoch in (1, 2):
         context.report({"epoch": epoch, "val_loss": 3.0 / epoch, "samples": 8 * epoch})
@@ -69,7 +69,7 @@ def test_the_last_row_gives_metrics_of_the_trial() -> None:
 
 
 @pytest.mark.parametrize("leave", ["leave_a_thread", "leave_a_child"])
-def test_background_work_makes_a_process_not_reusable(leave: str) -> None:
+def test_background_work_makes_a_process_not_reusable(leave):
     try:
         answer = run(request(f"tests.unit.trainables.polluters:{leave}"))
         assert answer["status"] == "ok" and not answer["reusable"]
@@ -78,7 +78,7 @@ def test_background_work_makes_a_process_not_reusable(leave: str) -> None:
         polluters.end_what_was_left()
 
 
-def test_the_context_follows_the_request() -> None:
+def test_the_context_follows_the_request():
     asked = request(rank=1, shares=(3, 2), grad_accum_steps=2, trial_dir="/some/where")
     context = context_of(asked, print, lambda: True)
     assert (context.rank, context.world_size, context.device) == (1, 2, "cpu")
@@ -89,22 +89,22 @@ def test_the_context_follows_the_request() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "devices"), [(1, ("cuda:0",)), (0.25, ("cuda:0",)), (2, ("cuda:0", "cuda:1"))])
-def test_a_rank_counts_its_gpus_from_0(gpus: float, devices: tuple[str, ...]) -> None:
+def test_a_rank_counts_its_gpus_from_0(gpus, devices):
     context = context_of(request(device="cuda", gpus_per_rank=gpus))
     assert (context.device, context.devices) == ("cuda:0", devices)
 
 
-def test_remarks_are_the_note_of_an_ok_trial() -> None:
+def test_remarks_are_the_note_of_an_ok_trial():
     answer = run(request("tests.unit.trainables.polluters:remark"))
     assert (answer["status"], answer["note"].split("; ")) == ("ok", ["slower than others", "and old"])
 
 
-def test_provenance_is_reported() -> None:
+def test_provenance_is_reported():
     about = run(request("tests.unit.trainables.polluters:say_nan"))["provenance"]
     assert {"host", "python", "torch", "cpu_cores", "cpu_model", "device_model"} <= set(about)
 
 
-def test_a_sticky_device_error_does_not_hide_the_trial_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sticky_device_error_does_not_hide_the_trial_error(monkeypatch):
     def sticky() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
@@ -114,11 +114,11 @@ def test_a_sticky_device_error_does_not_hide_the_trial_error(monkeypatch: pytest
     assert [answer["note"].partition(": ")[2][:10] for answer in answers] == ["on purpose", "CUDA error"]
 
 
-def test_returned_metrics_are_summarized() -> None:
+def test_returned_metrics_are_summarized():
     assert run(request("tests.unit.trainables.polluters:return_figures"))["metrics"] == {"accuracy": 0.5}
 
 
-def test_an_accuracy_in_percent_is_remarked() -> None:
+def test_an_accuracy_in_percent_is_remarked():
     answer = run(request("tests.unit.trainables.polluters:report_percent"))
     assert answer["status"] == "ok" and answer["note"].startswith("val_accuracy=92.5")
     assert "scale: 0.01" in answer["note"]
@@ -161,23 +161,23 @@ def wrapped(error: Exception) -> Exception:
         (wrapped(OSError(errno.ENOENT, "no")), "failed", "error"),
     ],
 )
-def test_exceptions_give_status_and_cause(error: Exception, status: str, cause: str) -> None:
+def test_exceptions_give_status_and_cause(error, status, cause):
     assert (exit_by(error, 0).status, exit_by(error, 0).cause) == (status, cause)
 
 
-def test_a_note_is_one_short_line() -> None:
+def test_a_note_is_one_short_line():
     rank_exit = exit_by(RuntimeError("first " + "long " * 200 + "\nsecond"), 0)
     assert (
         len(rank_exit.note) == 300 and rank_exit.note.startswith("RuntimeError: first") and "second" in rank_exit.trace
     )
 
 
-def test_a_note_omits_the_module_of_our_errors() -> None:
+def test_a_note_omits_the_module_of_our_errors():
     assert exit_by(DivergedError("the loss is nan"), 0).note == "DivergedError: the loss is nan"
     assert exit_by(torch.OutOfMemoryError("CUDA"), 0).note == "torch.OutOfMemoryError: CUDA"
 
 
-def test_the_note_of_a_syntax_error_names_error_and_place() -> None:
+def test_the_note_of_a_syntax_error_names_error_and_place():
     with pytest.raises(SyntaxError) as caught:
         compile("def train(config, context)\n    pass\n", "/somewhere/my_training.py", "exec")
     assert exit_by(caught.value, 0).note == "SyntaxError: expected ':' (my_training.py, line 1)"

@@ -51,7 +51,7 @@ def warmed_up(stage: Stage, *, steps: int = 10, seconds: float = 0.4) -> float:
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.01, 210), (0.001, 2100), (1.0, 50), (0.05, 50)])
-def test_window_has_its_seconds_and_its_steps(step_s: float, steps: int) -> None:
+def test_window_has_its_seconds_and_its_steps(step_s, steps):
     stage = Stage(step_s)
     window = measure(stage, pace=step_s)
     assert window.steps in (steps, steps + 1) and window.seconds == pytest.approx(window.steps * step_s)
@@ -60,7 +60,7 @@ def test_window_has_its_seconds_and_its_steps(step_s: float, steps: int) -> None
 
 
 @pytest.mark.parametrize(("pace", "steps"), [(0.5, 210), (0.011, 210), (0.0, 210), (0.0001, 21_000)])
-def test_wrong_pace_is_corrected_by_the_missing_steps(pace: float, steps: int) -> None:
+def test_wrong_pace_is_corrected_by_the_missing_steps(pace, steps):
     stage = Stage(0.01)
     window = measure(stage, pace=pace)
     assert window.seconds == pytest.approx(window.steps * 0.01) and window.steps in (steps, steps + 1)
@@ -74,7 +74,7 @@ class HalfAsFast:
         return [2 * seconds]
 
 
-def test_slowest_rank_is_timed() -> None:
+def test_slowest_rank_is_timed():
     stage, rank_group = Stage(0.01), cast(RankGroup, HalfAsFast())
     clock = Clock("cpu", stage.read)
     pace = warm_up(stage.step, clock=clock, rank_group=rank_group, warmup=Warmup(steps=10, seconds=0.4))
@@ -84,13 +84,13 @@ def test_slowest_rank_is_timed() -> None:
 
 
 @pytest.mark.parametrize(("step_s", "least"), [(0.001, 400), (0.01, 40), (0.5, 10)])
-def test_steady_warm_up_has_its_minimal_length(step_s: float, least: int) -> None:
+def test_steady_warm_up_has_its_minimal_length(step_s, least):
     stage = Stage(step_s)
     assert warmed_up(stage) == pytest.approx(step_s)
     assert least <= stage.steps <= 1.3 * least
 
 
-def test_warm_up_lasts_until_the_pace_settles() -> None:
+def test_warm_up_lasts_until_the_pace_settles():
     """Steps get shorter by a tenth every 10 until number 60, within 0.5 s; then they stay."""
     slow = [0.01 * 0.9 ** (number // 10) for number in range(61)]
     stage = Stage(*slow)
@@ -99,31 +99,31 @@ def test_warm_up_lasts_until_the_pace_settles() -> None:
     assert 0.4 < stage.now - 100 < 0.8
 
 
-def test_slow_first_steps_do_not_settle() -> None:
+def test_slow_first_steps_do_not_settle():
     assert warmed_up(Stage(0.3, 0.02)) == pytest.approx(0.02)
 
 
-def test_warm_up_ends_if_the_pace_never_settles() -> None:
+def test_warm_up_ends_if_the_pace_never_settles():
     stage = Stage(*[0.01 * 0.99**number for number in range(1000)])
     warmed_up(stage)
     assert 0.8 <= stage.now - 100 < 0.95
 
 
 @pytest.mark.parametrize(("asked", "taken"), [(7, 7), (0, 1)])
-def test_warm_up_without_seconds(asked: int, taken: int) -> None:
+def test_warm_up_without_seconds(asked, taken):
     stage = Stage(0.001)
     assert warmed_up(stage, steps=asked, seconds=0.0) == pytest.approx(0.001)
     assert stage.steps == taken
 
 
-def test_warm_up_ends_with_a_coarse_clock() -> None:
+def test_warm_up_ends_with_a_coarse_clock():
     assert warmed_up(Stage(*[0.0] * 25, 0.01)) == pytest.approx(0.01)
 
 
 LONG = [Lap(seconds=9, steps=100), Lap(seconds=4, steps=100), Lap(seconds=2, steps=100), Lap(seconds=3, steps=100)]
 
 
-def test_long_laps_are_windows() -> None:
+def test_long_laps_are_windows():
     assert window_of_laps(LONG, least_s=2, least_steps=50) == Window(seconds=3, steps=100)
     cut_short = [*LONG, Lap(seconds=0.1, steps=7)]
     assert window_of_laps(cut_short, least_s=2, least_steps=100) == Window(seconds=3, steps=100)
@@ -136,7 +136,7 @@ CUT_SHORT = Lap(seconds=3, steps=60)
 
 
 @pytest.mark.parametrize("laps", [LONG[:1], [*LONG, Lap(seconds=1.9, steps=100)], [LONG[0], CUT_SHORT]])
-def test_short_laps_are_no_windows(laps: list[Lap]) -> None:
+def test_short_laps_are_no_windows(laps):
     assert window_of_laps(laps, least_s=2, least_steps=50) is None
     assert window_of_laps(LONG, least_s=2, least_steps=101) is None
 
@@ -145,11 +145,11 @@ def test_short_laps_are_no_windows(laps: list[Lap]) -> None:
     ("laps", "settled"),
     [(LONG[:1], False), (LONG[:2], True), ([Lap(seconds=1.9, steps=100)], True), ([Lap(seconds=3, steps=49)], True)],
 )
-def test_window_is_settled_by_two_laps_or_a_short_one(laps: list[Lap], settled: bool) -> None:
+def test_window_is_settled_by_two_laps_or_a_short_one(laps, settled):
     assert is_timed_by(laps, least_s=2, least_steps=50) is settled
 
 
-def test_times_count_training_and_distinct_samples() -> None:
+def test_times_count_training_and_distinct_samples():
     laps = [Lap(seconds=5, steps=10), Lap(seconds=1, steps=10), Lap(seconds=1, steps=10)]
     figures = timings(laps, Window(seconds=2, steps=50), steps_per_epoch=10, global_batch_size=64)
     assert figures == {
@@ -171,7 +171,7 @@ def test_times_count_training_and_distinct_samples() -> None:
         ([(9.0, 6), (9.0, 5)], True),  # of larger batches there are fewer
     ],
 )
-def test_partial_first_epoch_has_no_first_epoch_s(laps: list[tuple[float, int]], told: bool) -> None:
+def test_partial_first_epoch_has_no_first_epoch_s(laps, told):
     taken = [Lap(seconds=seconds, steps=steps) for seconds, steps in laps]
     window = Window(seconds=2, steps=50)
     figures = timings(taken, window, steps_per_epoch=10, global_batch_size=64)
@@ -179,7 +179,7 @@ def test_partial_first_epoch_has_no_first_epoch_s(laps: list[tuple[float, int]],
 
 
 @pytest.mark.gpu
-def test_gpu_pauses_while_its_host_continues() -> None:
+def test_gpu_pauses_while_its_host_continues():
     wait = device_pause("cuda", 0.2)
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()

@@ -45,16 +45,14 @@ def asked(
         ({"name": "digits"}, ("is a language model", "data 'digits' are images")),
     ],
 )
-def test_bad_input_is_an_error_with_its_numbers(
-    tmp_path: Path, change: dict[str, Any], numbers: tuple[str, ...]
-) -> None:
+def test_bad_input_is_an_error_with_its_numbers(tmp_path, change, numbers):
     (np.arange(1601) % 64).astype(np.uint16).tofile(tmp_path / "train.bin")
     messages = asked(tmp_path / "train.bin", **change)
     assert len(messages) == bool(numbers), messages
     assert all(number in messages[0] for number in numbers)
 
 
-def test_tokenizer_beyond_the_vocabulary_is_an_error(tmp_path: Path) -> None:
+def test_tokenizer_beyond_the_vocabulary_is_an_error(tmp_path):
     (tmp_path / "text.txt").write_text("some text " * 100)
     content = {"model": {"vocab": {"some": 0, "text": 7}}, "added_tokens": [{"id": 64}]}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
@@ -79,9 +77,7 @@ def test_tokenizer_beyond_the_vocabulary_is_an_error(tmp_path: Path) -> None:
         ({"tokenizer": "tokenizer.json"}, {"path": "???"}, ()),  # reported for all sections alike
     ],
 )
-def test_bad_input_of_a_transformers_folder_is_an_error_with_its_numbers(
-    tmp_path: Path, data: dict[str, Any], model: dict[str, Any], numbers: tuple[str, ...]
-) -> None:
+def test_bad_input_of_a_transformers_folder_is_an_error_with_its_numbers(tmp_path, data, model, numbers):
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 300, "n_positions": 16}))
     for name, word in (("tokenizer", "one"), ("other", "two")):
         words = {"type": "WordLevel", "vocab": {word: 0}, "unk_token": word}
@@ -109,7 +105,7 @@ def test_bad_input_of_a_transformers_folder_is_an_error_with_its_numbers(
         '{"model": {"vocab": ["a"]}, "added_tokens": [5]}',
     ],
 )
-def test_file_that_is_no_tokenizer_is_an_error(tmp_path: Path, content: str) -> None:
+def test_file_that_is_no_tokenizer_is_an_error(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     (tmp_path / "text.txt").write_text("one " * 200)
     (error,) = asked(tmp_path / "text.txt", batches=[1], name="text", tokenizer=str(tmp_path / "tokenizer.json"))
@@ -117,9 +113,7 @@ def test_file_that_is_no_tokenizer_is_an_error(tmp_path: Path, content: str) -> 
 
 
 @pytest.mark.parametrize(("length", "of_data", "counts"), [(16, None, 0), (17, None, 1), (17, 16, 1)])
-def test_sequences_beyond_the_positions_show_in_a_plan(
-    tmp_path: Path, length: int, of_data: int | None, counts: int
-) -> None:
+def test_sequences_beyond_the_positions_show_in_a_plan(tmp_path, length, of_data, counts):
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 300, "max_position_embeddings": 16}))
     model = {"name": "hf", "path": str(tmp_path), "sequence_length": length}
     messages = list(shape_errors({"model": model, "data": {"name": "text", "sequence_length": of_data}}))

@@ -1,7 +1,6 @@
 """Texts as tokens: files of nanoGPT and llm.c, folders of text, and the sequences that epochs draw from them."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ def with_header(tokens: np.ndarray, *, magic: int, version: int, count: int | No
     return header.tobytes() + tokens.tobytes()
 
 
-def test_plain_and_headed_files_have_the_same_tokens(tmp_path: Path) -> None:
+def test_plain_and_headed_files_have_the_same_tokens(tmp_path):
     tokens = np.array([5, 0, 65535, 7])
     (tmp_path / "a.bin").write_bytes(tokens.astype(np.uint16).tobytes())
     (tmp_path / "b.bin").write_bytes(with_header(tokens.astype(np.uint16), magic=20240520, version=1))
@@ -41,7 +40,7 @@ def test_plain_and_headed_files_have_the_same_tokens(tmp_path: Path) -> None:
         assert mapped(tmp_path / f"{name}.bin", dtype).tolist() == tokens.tolist()
 
 
-def test_malformed_files_are_errors_with_the_numbers(tmp_path: Path) -> None:
+def test_malformed_files_are_errors_with_the_numbers(tmp_path):
     file = tmp_path / "train.bin"
     file.write_bytes(b"abc")
     with pytest.raises(TokenError, match="3 bytes .* no multiple of 2"):
@@ -54,7 +53,7 @@ def test_malformed_files_are_errors_with_the_numbers(tmp_path: Path) -> None:
         mapped(file)
 
 
-def test_folder_has_files_by_their_names(tmp_path: Path) -> None:
+def test_folder_has_files_by_their_names(tmp_path):
     names = {
         **{"fineweb_train_000002": 4, "fineweb_train_000001": 3, "mytrain": 5},
         **{"fineweb_val_000000": 7, "eval": 6, "train.validation": 8, "valset": 8},
@@ -76,14 +75,14 @@ def test_folder_has_files_by_their_names(tmp_path: Path) -> None:
     assert TokenFiles(path=str(tmp_path / "fineweb_val_000000.bin")).read("cpu").train[0].tolist() == [7, 3]
 
 
-def test_sequences_do_not_cross_files_and_targets_are_the_next_tokens() -> None:
+def test_sequences_do_not_cross_files_and_targets_are_the_next_tokens():
     part = Sequences([np.arange(10), np.array([50, 51]), np.arange(20, 27)], 3)
     tokens, targets = part.take(slice(None))
     assert tokens.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [20, 21, 22], [23, 24, 25]]
     assert torch.equal(targets, tokens + 1) and tokens.dtype == torch.int64
 
 
-def test_held_out_sequences_are_drawn_by_seed() -> None:
+def test_held_out_sequences_are_drawn_by_seed():
     corpus = Corpus(train=(np.arange(401),), validation_tokens=80)
     one, other = (parts_of(corpus, 4, val_fraction=0.5, seed=seed) for seed in (1, 2))
     assert [len(part) for part in one] == [80, 20, 0]
@@ -100,7 +99,7 @@ def inputs(shares: tuple[int, ...], accum: int, rank: int, epoch_size: int | Non
 
 
 @pytest.mark.parametrize(("shares", "accum"), [((12,), 1), ((3,), 4), ((6, 6), 1), ((2, 1), 4), ((3, 9), 1)])
-def test_steps_are_the_same_for_every_layout(shares: tuple[int, ...], accum: int) -> None:
+def test_steps_are_the_same_for_every_layout(shares, accum):
     whole = [step.tolist() for step, _ in epoch(inputs((12,), 1, 0), 2)]
     ranks = [list(epoch(inputs(shares, accum, rank), 2)) for rank in range(len(shares))]
     for step, expected in enumerate(whole):
@@ -109,7 +108,7 @@ def test_steps_are_the_same_for_every_layout(shares: tuple[int, ...], accum: int
     assert len(whole) == 4
 
 
-def test_short_epochs_draw_each_sequence_once_before_any_again() -> None:
+def test_short_epochs_draw_each_sequence_once_before_any_again():
     source = inputs((10,), 1, 0, epoch_size=20)
     drawn = [int(row[0]) for number in range(1, 6) for x, _ in epoch(source, number) for row in x]
     assert len(drawn) == 100 and len(set(drawn[:50])) == len(set(drawn[50:])) == 50 and drawn[:50] != drawn[50:]
@@ -117,7 +116,7 @@ def test_short_epochs_draw_each_sequence_once_before_any_again() -> None:
     assert rest == [x.tolist() for x, _ in epoch(source, 3)][1:]
 
 
-def test_text_is_bytes_joined_by_zero(tmp_path: Path) -> None:
+def test_text_is_bytes_joined_by_zero(tmp_path):
     (tmp_path / "b.txt").write_text("xyz")
     (tmp_path / "a.txt").write_text("é")
     corpus = Text(path=str(tmp_path), pattern="*.txt").read("cpu")
@@ -126,13 +125,13 @@ def test_text_is_bytes_joined_by_zero(tmp_path: Path) -> None:
         Text(path=str(tmp_path), pattern="*.md").read("cpu")
 
 
-def test_standard_library_is_the_default() -> None:
+def test_standard_library_is_the_default():
     files = [path.name for path in standard_library()]
     assert "dataclasses.py" in files and "test_dataclasses.py" not in files
     assert len(Text().read("cpu").train[0]) > 5_000_000
 
 
-def test_text_by_a_tokenizer(tmp_path: Path) -> None:
+def test_text_by_a_tokenizer(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     words = {"<|endoftext|>": 0, "one": 1, "two": 2, "?": 3}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
@@ -147,13 +146,13 @@ def test_text_by_a_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", "5", "[" * 100_000, "\udc80", '{"attn_implementation": "a/b"}'])
-def test_config_of_a_strangers_model_is_data(tmp_path: Path, content: str) -> None:
+def test_config_of_a_strangers_model_is_data(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(RequestError, match=re.escape(str(tmp_path))):
         transformers_config({"path": str(tmp_path)})
 
 
-def test_files_of_texts_identify_a_trial(tmp_path: Path) -> None:
+def test_files_of_texts_identify_a_trial(tmp_path):
     from orchestrator.config.content_hashes import data_version
 
     file = tmp_path / "train.bin"

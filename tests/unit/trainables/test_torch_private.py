@@ -30,21 +30,21 @@ PRIVATE = re.compile(r"torch(?:\.\w+)*\._(?!foreach_)\w+")
         "torch.distributed.algorithms._checkpoint.checkpoint_wrapper:checkpoint_wrapper",
     ],
 )
-def test_private_name_exists(name: str) -> None:
+def test_private_name_exists(name):
     resolve_name(name)
 
 
 @pytest.mark.gpu
-def test_private_name_of_cuda_exists() -> None:
+def test_private_name_of_cuda_exists():
     assert callable(torch._C._cuda_clearCublasWorkspaces)
 
 
-def test_private_names_are_in_one_file() -> None:
+def test_private_names_are_in_one_file():
     files = [path for room in ("trainables", "studies") for path in (ROOT / room).rglob("*.py")]
     assert [path.name for path in files if PRIVATE.search(path.read_text())] == ["torch_private.py"]
 
 
-def test_tensors_without_data_forget_what_they_were_made_of() -> None:
+def test_tensors_without_data_forget_what_they_were_made_of():
     with fake_tensors() as context:
         parameter = torch.nn.Parameter(torch.zeros(2))
         forget_conversions(context)
@@ -76,7 +76,7 @@ print([name for name in slow if name in sys.modules])
 
 
 @pytest.mark.slow
-def test_uncompiled_training_imports_no_compiler() -> None:
+def test_uncompiled_training_imports_no_compiler():
     ended = subprocess.run([sys.executable, "-c", _UNCOMPILED], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr
 
@@ -107,7 +107,7 @@ print(inner.requires_grad, torch.autograd.grad(inner, weight))
 
 
 @pytest.mark.slow  # two processes import torch, one of them its compiler
-def test_plain_optimizers_make_the_same_steps() -> None:
+def test_plain_optimizers_make_the_same_steps():
     runs = [[sys.executable, "-c", _STEPS, word] for word in ("plain", "torch")]
     told = [subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout for run in runs]
     assert told[0] == told[1] and "AdamW" in told[0]

@@ -40,7 +40,7 @@ def compared(cells: pd.DataFrame, **named: Any) -> dict[str, Any]:
 
 
 @given(st.permutations(range(len(CELLS))))
-def test_the_baseline_is_independent_of_the_order_of_ends(order: list[int]) -> None:
+def test_the_baseline_is_independent_of_the_order_of_ends(order):
     shuffled = CELLS.iloc[order]
     baseline_of = compared(shuffled)
     assert {cell: baseline_of[cell] for cell in ("1-32-H200", "8-32-H200", "8-64-H200", "2-32-A100")} == {
@@ -51,13 +51,13 @@ def test_the_baseline_is_independent_of_the_order_of_ends(order: list[int]) -> N
     }
 
 
-def test_naming_one_side_of_the_batch_frees_the_other() -> None:
+def test_naming_one_side_of_the_batch_frees_the_other():
     baseline_of = compared(CELLS, global_batch_size=128)
     assert {base for cell, base in baseline_of.items() if cell.endswith("H200")} == {"2-64-H200"}
     assert pd.isna(baseline_of["2-32-A100"]), "no A100 has that batch"
 
 
-def test_equal_rules_share_the_reference_cell() -> None:
+def test_equal_rules_share_the_reference_cell():
     ran = [("none", 32, 1.0), ("none", 64, 1.0), ("sqrt", 64, 1.0), ("sqrt", 64, 2.0), ("adascale", 64, 1.0)]
     ran += [("linear", 32, 1.0), ("linear", 64, 1.0)]
     cells = pd.DataFrame(
@@ -71,7 +71,7 @@ def test_equal_rules_share_the_reference_cell() -> None:
     assert pd.isna(compared_with["sqrt-64-2.0"]) and pd.isna(compared_with["adascale-64-1.0"])
 
 
-def test_warm_ups_share_the_reference_cell() -> None:
+def test_warm_ups_share_the_reference_cell():
     ran = [("none", 32, 0), ("linear", 64, 0), ("linear", 64, 5), ("lars", 32, 0), ("lars", 64, 5), ("lars", 64, 0)]
     cells = pd.DataFrame(
         cell(1, batch)
@@ -89,7 +89,7 @@ def test_warm_ups_share_the_reference_cell() -> None:
     assert references[:3].tolist() == ["none-32-0", "linear-32-5", "linear-32-5"]  # its own rule ran
 
 
-def test_mixed_devices_have_no_accuracy_reference() -> None:
+def test_mixed_devices_have_no_accuracy_reference():
     records = [record_of(1, s, metrics={"accuracy": 0.9}) for s in range(2)]
     records += [record_of(2, s, metrics={"accuracy": 0.9}, provenance={"device_model": f"GPU {s}"}) for s in range(2)]
     cells = collect(records, scaling="weak", reference_batch_size=32)[1].set_index("cell_id")
@@ -106,9 +106,7 @@ def test_mixed_devices_have_no_accuracy_reference() -> None:
         ({}, {"host": "a", "machine": "1"}, None),
     ],
 )
-def test_machines_are_compared_by_id_then_by_name(
-    own: dict[str, str], other: dict[str, str], same: bool | None
-) -> None:
+def test_machines_are_compared_by_id_then_by_name(own, other, same):
     def ran(cell_id: str, on: dict[str, str]) -> dict[str, Any]:
         known = [frozenset([on[name]]) if name in on else frozenset() for name in ("host", "machine")]
         return {"cell_id": cell_id, "baseline_cell_id": "base", **dict(zip(MACHINES, known, strict=True))}
@@ -117,7 +115,7 @@ def test_machines_are_compared_by_id_then_by_name(
     assert is_same[0] and (is_same[1] is pd.NA if same is None else bool(is_same[1]) is same)
 
 
-def test_speed_baseline_may_have_another_rule() -> None:
+def test_speed_baseline_may_have_another_rule():
     ran = [(1, "linear", "diverged"), (2, "linear", "ok"), (1, "none", "ok"), (1, "sqrt", "ok"), (2, "sqrt", "ok")]
     ran += [(2, "lars", "ok"), (2, "adascale", "ok")]
     cells = pd.DataFrame(
@@ -131,7 +129,7 @@ def test_speed_baseline_may_have_another_rule() -> None:
     assert set(named) == {"sqrt-1"}
 
 
-def test_cells_over_several_nodes_are_compared_with_that_on_one() -> None:
+def test_cells_over_several_nodes_are_compared_with_that_on_one():
     ran = [(1, 1), (2, 1), (2, 2), (4, 2)]
     constant = {"lr_rule": "none", "lr_multiplier": 1.0, "sweep": "s"}
     cells = pd.DataFrame(

@@ -19,7 +19,7 @@ def write(results_folder: ResultsFolder, trial_id: str, content: bytes) -> None:
     results_folder.metrics(trial_id).write_bytes(content)
 
 
-def test_curves_become_one_tidy_frame(results_folder: ResultsFolder) -> None:
+def test_curves_become_one_tidy_frame(results_folder):
     write(results_folder, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":null,"val_accuracy":0.9}\n')
     write(results_folder, "b", b"")
     write(results_folder, "c", b'{"epoch":1,"loss":0.25,"lr":0.1,"note":"warm"}\n')
@@ -30,7 +30,7 @@ def test_curves_become_one_tidy_frame(results_folder: ResultsFolder) -> None:
     assert frame["loss"].tolist()[::2] == [0.5, 0.25] and math.isnan(frame["loss"][1])
 
 
-def test_consistent_rows_of_one_epoch_are_joined(results_folder: ResultsFolder) -> None:
+def test_consistent_rows_of_one_epoch_are_joined(results_folder):
     write(
         results_folder,
         "a",
@@ -53,7 +53,7 @@ def test_consistent_rows_of_one_epoch_are_joined(results_folder: ResultsFolder) 
     assert frame["val_accuracy"][0] == 0.8 and frame["val_accuracy"][2] == 0.7 and math.isnan(frame["val_accuracy"][1])
 
 
-def test_a_truncated_row_is_left_out(results_folder: ResultsFolder) -> None:
+def test_a_truncated_row_is_left_out(results_folder):
     write(results_folder, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":0.4}\n{"epoch":3,"lo')
     frame, problems = curves_frame(results_folder, ["a"])
     assert list(frame["epoch"]) == [1, 2]
@@ -73,12 +73,12 @@ def test_a_truncated_row_is_left_out(results_folder: ResultsFolder) -> None:
         (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows"),
     ],
 )
-def test_foreign_content_is_a_problem(results_folder: ResultsFolder, content: bytes, problem: str) -> None:
+def test_foreign_content_is_a_problem(results_folder, content, problem):
     write(results_folder, "a", content)
     assert problem in str(curves_frame(results_folder, ["a"])[1][0])
 
 
-def test_a_missing_file_is_a_problem(results_folder: ResultsFolder) -> None:
+def test_a_missing_file_is_a_problem(results_folder):
     results_folder.metrics("a").mkdir(parents=True)
     problems = [str(problem) for problem in curves_frame(results_folder, ["a", "gone", "../away"])[1]]
     assert problems[0].startswith("trials/a/metrics.jsonl: ") and "not a file" in problems[0]
@@ -86,7 +86,7 @@ def test_a_missing_file_is_a_problem(results_folder: ResultsFolder) -> None:
     assert "not a trial id" in problems[2]
 
 
-def test_many_missing_curves_are_abridged(results_folder: ResultsFolder) -> None:
+def test_many_missing_curves_are_abridged(results_folder):
     problems = curves_frame(results_folder, [f"t{number}" for number in range(1000)])[1]
     assert len(problems) == 21 and "980 more" in str(problems[-1])
 
@@ -114,7 +114,7 @@ FILES = st.lists(
 
 @settings(max_examples=12, deadline=None)
 @given(FILES)
-def test_files_of_several_trials_are_read_as_each_alone(contents: list[bytes]) -> None:
+def test_files_of_several_trials_are_read_as_each_alone(contents):
     with tempfile.TemporaryDirectory() as folder:
         results_folder = ResultsFolder(Path(folder))
         results_folder.create()
@@ -134,6 +134,6 @@ def test_files_of_several_trials_are_read_as_each_alone(contents: list[bytes]) -
     assert not groups
 
 
-def test_without_trials_the_frame_is_empty(results_folder: ResultsFolder) -> None:
+def test_without_trials_the_frame_is_empty(results_folder):
     frame, problems = curves_frame(results_folder, [])
     assert len(frame) == 0 and problems == [] and list(frame.columns) == ["trial_id", "epoch", "loss"]

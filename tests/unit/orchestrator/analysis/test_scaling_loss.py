@@ -27,7 +27,7 @@ def summary(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def test_lost_shares_equal_those_computed_by_hand() -> None:
+def test_lost_shares_equal_those_computed_by_hand():
     """A step of 10 ms becomes one of 16 ms: 1 of the 6 lost to data, 3 to communication, 2 to slower passes."""
     one = parts(data=0.001, host=0.001, compute=0.008)
     two = parts(data=0.002, host=0.001, compute=0.010, communication=0.003)
@@ -38,7 +38,7 @@ def test_lost_shares_equal_those_computed_by_hand() -> None:
 
 
 @pytest.mark.parametrize("part", ["data", "host", "communication", "imbalance", "compute"])
-def test_each_part_has_its_remedy(part: str) -> None:
+def test_each_part_has_its_remedy(part):
     one, extra = {"data": 0.001, "host": 0.001, "compute": 0.008}, {part: 0.01}
     grown = {name: one.get(name, 0) + extra.get(name, 0) for name in {**one, **extra}}
     cell = summary(parts(**one), parts(**grown))
@@ -46,19 +46,19 @@ def test_each_part_has_its_remedy(part: str) -> None:
     assert sum(cell[name] for name in LOST) + cell["efficiency"] == pytest.approx(1)
 
 
-def test_ranks_with_late_launches_need_no_unequal_shares() -> None:
+def test_ranks_with_late_launches_need_no_unequal_shares():
     one, two = parts(host=0.001, compute=0.009), parts(host=0.004, compute=0.008, imbalance=0.006)
     assert summary(one, two)["remedy"] == LATE
     assert summary(one, parts(host=0.001, compute=0.009, imbalance=0.008))["remedy"] == REMEDIES["lost_imbalance"]
 
 
-def test_unmeasured_loss_is_the_rest() -> None:
+def test_unmeasured_loss_is_the_rest():
     one = parts(compute=0.008)
     cell = summary(one, parts(compute=0.008) | {"step_s": 0.016})
     assert cell["lost_rest"] == pytest.approx(0.5) and cell["remedy"] == REMEDIES["lost_rest"]
 
 
-def test_repeated_samples_are_no_part_of_a_step() -> None:
+def test_repeated_samples_are_no_part_of_a_step():
     """Two ranks take the same 32 samples in the same 10 ms: half is lost, and no part took longer."""
     one = parts(host=0.002, compute=0.008)
     records = [record_of(gpus, 0, metrics={**one, "samples_per_s": 3200.0}) for gpus in (1, 2)]
@@ -68,12 +68,12 @@ def test_repeated_samples_are_no_part_of_a_step() -> None:
     assert cell["remedy"] == REPEATED
 
 
-def test_linear_scaling_needs_no_remedy() -> None:
+def test_linear_scaling_needs_no_remedy():
     cell = summary(parts(compute=0.008), parts(compute=0.0081))
     assert cell["remedy"] == "" and cell["lost_compute"] < 0.02
 
 
-def test_captured_steps_separate_waiting_for_data_only() -> None:
+def test_captured_steps_separate_waiting_for_data_only():
     """A step of 8 ms becomes one of 16 ms, of which 2 wait for data and 6 are of unknown parts."""
     one = {"step_s": 0.008, "step_data_s": 0.0}
     cell = summary(one, {"step_s": 0.016, "step_data_s": 0.002})
@@ -83,7 +83,7 @@ def test_captured_steps_separate_waiting_for_data_only() -> None:
     assert waiting["remedy"] == REMEDIES["lost_data"]
 
 
-def test_without_parts_of_a_step_there_is_no_loss() -> None:
+def test_without_parts_of_a_step_there_is_no_loss():
     cell = summary(parts(compute=0.008), {"step_s": 0.016})
     assert cell["remedy"] == "" and all(math.isnan(cell[name]) for name in LOST)
     records = [record_of(1, 0, metrics=parts(compute=0.008) | {"samples_per_s": 5.0})]
@@ -96,7 +96,7 @@ def cells_of(metrics: Mapping[int, Mapping[str, Any]], **compared: Any) -> list[
     return [dict(row) for row in collect(records, scaling="weak", **compared)[1].to_dict("records")]
 
 
-def test_the_baseline_loses_nothing_and_neither_does_a_single_gpu() -> None:
+def test_the_baseline_loses_nothing_and_neither_does_a_single_gpu():
     """Begun with two GPUs, a sweep compares with these; and one GPU has nothing to lose by being several."""
     step = parts(compute=0.01)
     by_gpus = {gpus: step | {"samples_per_s": 3000.0 * gpus**0.5} for gpus in (1, 2, 4)}
@@ -107,7 +107,7 @@ def test_the_baseline_loses_nothing_and_neither_does_a_single_gpu() -> None:
     assert one["baseline_cell_id"] == "4-32-none" and all(math.isnan(one[name]) for name in LOST)
 
 
-def test_a_baseline_with_repeated_samples_is_recognised() -> None:
+def test_a_baseline_with_repeated_samples_is_recognised():
     """On two GPUs and on four all ranks take the same 32 samples: half of the samples that counted on two still do."""
     same = parts(compute=0.01) | {"samples_per_s": 3200.0}
     _, four = cells_of({2: same, 4: same})
@@ -119,12 +119,12 @@ def test_a_baseline_with_repeated_samples_is_recognised() -> None:
     assert four["lost_compute"] == pytest.approx(0.5) and four["remedy"] == REMEDIES["lost_compute"]
 
 
-def test_a_loss_of_three_percent_has_a_remedy() -> None:
+def test_a_loss_of_three_percent_has_a_remedy():
     cell = summary(parts(compute=0.0097), parts(compute=0.01))
     assert cell["lost_compute"] == pytest.approx(0.03) and cell["remedy"] == REMEDIES["lost_compute"]
 
 
-def test_a_missing_part_leaves_the_rest_unknown() -> None:
+def test_a_missing_part_leaves_the_rest_unknown():
     one, two = parts(data=0.001, compute=0.009), parts(data=0.001, compute=0.019)
     del two["step_imbalance_s"]
     cell = summary(one, two)
@@ -137,7 +137,7 @@ def on_nodes(gpus: int, nodes: int, samples_per_s: float, **metrics: float) -> T
     return record_of(gpus, 0, metrics=metrics | {"samples_per_s": samples_per_s}, **own)
 
 
-def test_a_command_loses_between_nodes_what_it_does_not_lose_within_one() -> None:
+def test_a_command_loses_between_nodes_what_it_does_not_lose_within_one():
     """Four GPUs keep 80% on one node and 50% on two: 30% are lost between nodes, and 20% to unknown parts."""
     records = [on_nodes(1, 1, 100), on_nodes(4, 1, 320), on_nodes(4, 2, 200), on_nodes(8, 2, 400)]
     cells = collect(records, scaling="weak")[1]
@@ -150,7 +150,7 @@ def test_a_command_loses_between_nodes_what_it_does_not_lose_within_one() -> Non
     assert words_of("lost_communication", between, cells) != words_of("lost_communication", within, cells)
 
 
-def test_parts_of_a_step_precede_a_comparison_of_nodes() -> None:
+def test_parts_of_a_step_precede_a_comparison_of_nodes():
     """A step of 10 ms becomes one of 16 ms on four GPUs of a node, and of 20 ms on those of two nodes."""
     steps = {(1, 1): {}, (4, 1): {"communication": 0.006}, (4, 2): {"communication": 0.009, "imbalance": 0.001}}
     records = []

@@ -37,7 +37,7 @@ def measured(samples_per_s: float, accuracy: float, **other: float) -> dict[str,
 
 
 @pytest.fixture
-def sweep() -> list[TrialRecord]:
+def sweep():
     def oom(seed: int) -> TrialRecord:
         return record_of(2, seed, Status.OOM, lr_rule="linear", note="CUDA out of memory", wall_s=3.0)
 
@@ -58,7 +58,7 @@ def sweep() -> list[TrialRecord]:
 
 
 @pytest.fixture
-def cells(sweep: list[TrialRecord]) -> pd.DataFrame:
+def cells(sweep):
     return cells_of(sweep, report=ReportSection(price_per_gpu_hour=3.6))
 
 
@@ -66,7 +66,7 @@ def interval(row: Any, column: str) -> tuple[float, float, float]:
     return row[column], row[f"{column}_lo"], row[f"{column}_hi"]
 
 
-def test_the_columns_of_the_interface_come_first(sweep: list[TrialRecord]) -> None:
+def test_the_columns_of_the_interface_come_first(sweep):
     written = (
         "sweep cell_id baseline_cell_id gpus device strategy global_batch_size device_batch_size lr_rule"
         " lr_multiplier lr status n_seeds n_ok first_epoch_s epoch_s epoch_s_lo epoch_s_hi train_s samples_per_s"
@@ -79,7 +79,7 @@ def test_the_columns_of_the_interface_come_first(sweep: list[TrialRecord]) -> No
     assert list(summary["cell_id"]) == ["1-32-none", "1-32-linear", "2-32-none", "2-32-linear"]
 
 
-def test_the_baseline_cell_has_hand_computed_figures_and_intervals(cells: pd.DataFrame) -> None:
+def test_the_baseline_cell_has_hand_computed_figures_and_intervals(cells):
     row: Any = cells.loc["1-32-none"]
     half = T2 * math.log(2) / math.sqrt(3)
     assert interval(row, "samples_per_s") == pytest.approx((200, 200 * math.exp(-half), 200 * math.exp(half)))
@@ -94,7 +94,7 @@ def test_the_baseline_cell_has_hand_computed_figures_and_intervals(cells: pd.Dat
     assert row[["energy_j", "gpu_util", "power_w", "val_accuracy", "first_epoch_s"]].isna().all()
 
 
-def test_speedup_is_paired_by_seed(cells: pd.DataFrame) -> None:
+def test_speedup_is_paired_by_seed(cells):
     row: Any = cells.loc["2-32-none"]
     # log ratios ln 2, ln 2, ln 3: mean ln 12 / 3, s = (ln 3 − ln 2) / √3
     half = T2 * math.log(1.5) / 3
@@ -111,7 +111,7 @@ def test_speedup_is_paired_by_seed(cells: pd.DataFrame) -> None:
     assert row["reference_cell_id"] == "1-32-none"
 
 
-def test_a_cell_with_a_missing_seed_has_two_seeds(cells: pd.DataFrame) -> None:
+def test_a_cell_with_a_missing_seed_has_two_seeds(cells):
     row: Any = cells.loc["1-32-linear"]
     assert (row["status"], row["n_seeds"], row["n_ok"]) == ("ok", 2, 2)
     assert interval(row, "samples_per_s") == pytest.approx((100, 100, 100))
@@ -119,7 +119,7 @@ def test_a_cell_with_a_missing_seed_has_two_seeds(cells: pd.DataFrame) -> None:
     assert "target" in row["note"] and "1 of 2" in row["note"]
 
 
-def test_failures_are_rows_but_never_averaged(cells: pd.DataFrame) -> None:
+def test_failures_are_rows_but_never_averaged(cells):
     row: Any = cells.loc["2-32-linear"]
     assert (row["status"], row["n_seeds"], row["n_ok"]) == ("oom", 3, 1)
     # The rates with these steps are 150 and, with another rule, 200, 400, 1200: the median is 300. The timing counts,
@@ -133,7 +133,7 @@ def test_failures_are_rows_but_never_averaged(cells: pd.DataFrame) -> None:
     assert row["device"] == "NVIDIA H200" and row["baseline_cell_id"] == "1-32-linear"
 
 
-def test_seeds_that_differ_are_compared_by_welch() -> None:
+def test_seeds_that_differ_are_compared_by_welch():
     rates = {(1, 0): 100, (1, 1): 200, (2, 1): 400, (2, 2): 800}
     records = [record_of(*key, metrics=measured(rate, 0.9)) for key, rate in rates.items()]
     row: Any = collect(records, scaling="weak")[1].iloc[1]
@@ -142,7 +142,7 @@ def test_seeds_that_differ_are_compared_by_welch() -> None:
     assert interval(row, "speedup") == pytest.approx((4, 4 * math.exp(-half), 4 * math.exp(half)))
 
 
-def test_strong_scaling_keeps_the_global_batch() -> None:
+def test_strong_scaling_keeps_the_global_batch():
     shapes = [(1, 64), (2, 32), (4, 16), (2, 64)]
     records = [record_of(gpus, batch=batch, metrics=measured(100 * gpus, 0.9)) for gpus, batch in shapes]
     summary = collect(records, scaling="strong")[1]
@@ -152,7 +152,7 @@ def test_strong_scaling_keeps_the_global_batch() -> None:
 
 
 @pytest.mark.parametrize("bad", [Status.OOM, Status.FAILED])
-def test_only_an_ok_cell_is_a_baseline(bad: Status) -> None:
+def test_only_an_ok_cell_is_a_baseline(bad):
     records = [
         record_of(1, metrics=measured(100, 0.9)),
         record_of(1, 1, bad, provenance={"device_model": "NVIDIA H200"}),
@@ -164,7 +164,7 @@ def test_only_an_ok_cell_is_a_baseline(bad: Status) -> None:
     assert list(summary["efficiency"]) == pytest.approx([1.0, 1.0, 0.75])
 
 
-def test_a_named_baseline_replaces_the_default() -> None:
+def test_a_named_baseline_replaces_the_default():
     rates = {(1, "none"): 100, (2, "none"): 180, (1, "linear"): 90, (2, "linear"): 150}
     records = [record_of(gpus, lr_rule=rule, metrics=measured(rate, 0.9)) for (gpus, rule), rate in rates.items()]
 
@@ -181,7 +181,7 @@ def test_a_named_baseline_replaces_the_default() -> None:
         collect(records, scaling="sideways")
 
 
-def test_further_axes_are_columns_and_separate_baselines() -> None:
+def test_further_axes_are_columns_and_separate_baselines():
     key = "optimizer.momentum"
     values = [0.0, 0.9, None]
     records = [
@@ -194,26 +194,25 @@ def test_further_axes_are_columns_and_separate_baselines() -> None:
     assert set(named["baseline_cell_id"]) == {"1-32-none-0.9"}
 
 
-def test_a_cell_has_the_extremes_of_its_seeds() -> None:
+def test_a_cell_has_the_extremes_of_its_seeds():
     seen = [
-        {"epochs": 10, "sm_clock_mhz": 1000.0, "temperature_c": 70.0, "power_w": 300.0, "peak_memory_gb": 4.0},
-        {"epochs": 5, "sm_clock_mhz": 1400.0, "temperature_c": 60.0, "power_w": 500.0, "peak_memory_gb": 3.0},
+        {"steps": 12, "sm_clock_mhz": 1000.0, "temperature_c": 70.0, "power_w": 300.0, "peak_memory_gb": 4.0},
+        {"steps": 8, "sm_clock_mhz": 1400.0, "temperature_c": 60.0, "power_w": 500.0, "peak_memory_gb": 3.0},
     ]
     records = [
-        record_of(1, seed, wall_s=10.0 + 10 * seed, metrics=measured(100, 0.9, **seed_metrics))
+        record_of(1, seed, wall_s=10.0 + 10 * seed, metrics=measured(100, 0.9, epochs=10 - 5 * seed, **seed_metrics))
         for seed, seed_metrics in enumerate(seen)
     ]
     trials, _ = collect(records, scaling="weak")
     trials = trials.assign(co_tenants=[3, 1])
-    (cell,) = summary_frame(trials, Comparison(scaling="weak"), report=ReportSection(price_per_gpu_hour=3.6)).to_dict(
-        "records"
-    )
-    figures = ("epochs", "gpu_clock_mhz", "gpu_temperature_c", "power_w", "peak_memory_gb", "most_co_tenants", "wall_s")
-    assert [cell[figure] for figure in figures] == [5, 1200, 70, 400, 4, 3, 15]
+    priced = ReportSection(price_per_gpu_hour=3.6)
+    (cell,) = summary_frame(trials, Comparison(scaling="weak"), report=priced).to_dict("records")
+    figures = "epochs steps gpu_clock_mhz gpu_temperature_c power_w peak_memory_gb most_co_tenants wall_s".split()
+    assert [cell[figure] for figure in figures] == [5, 8, 1200, 70, 400, 4, 3, 15]
     assert cell["cost"] == pytest.approx(0.015)
 
 
-def test_axes_may_have_any_name() -> None:
+def test_axes_may_have_any_name():
     axes = ("model", "order", "other", "mixed", "size", "told", "difference", "cost", "seeds")
     records = [
         record_of(gpus, seed, axes=dict.fromkeys(axes, value), metrics=measured(100 * gpus, 0.9))
@@ -229,7 +228,7 @@ def test_axes_may_have_any_name() -> None:
     assert all(name in text for name in names for text in texts)
 
 
-def test_other_hardware_is_never_compared() -> None:
+def test_other_hardware_is_never_compared():
     def on(model: str) -> dict[str, Any]:
         return {"provenance": {"device_model": model}, "metrics": measured(100, 0.9)}
 
@@ -250,7 +249,7 @@ def test_other_hardware_is_never_compared() -> None:
     assert "device models" in mixed and "cluster.gpu_type" in mixed
 
 
-def test_invalid_timings_are_marked() -> None:
+def test_invalid_timings_are_marked():
     long = {"window_s": 2.0, "window_steps": 50}
     records = [
         record_of(0.25, timing="shared", metrics=measured(100, 0.9, **long)),
@@ -268,7 +267,7 @@ def test_invalid_timings_are_marked() -> None:
     assert summary["samples_per_s"][0] == pytest.approx(100)
 
 
-def test_on_cpus_the_device_is_cpu_and_nothing_costs() -> None:
+def test_on_cpus_the_device_is_cpu_and_nothing_costs():
     records = [
         record_of(gpus, device="cpu", provenance={"device_model": "Xeon"}, metrics=measured(100, 0.9))
         for gpus in (1, 2)
@@ -279,7 +278,7 @@ def test_on_cpus_the_device_is_cpu_and_nothing_costs() -> None:
     assert summary["speedup"].notna().all()
 
 
-def test_cells_count_processes_that_timed_valid_seeds() -> None:
+def test_cells_count_processes_that_timed_valid_seeds():
     def trial(gpus: int, seed: int, process: str | None, **other: Any) -> TrialRecord:
         told = {"device_model": "NVIDIA H200", "host": "a"} | ({"process": process} if process else {})
         told |= {} if gpus == 16 else {"torch": "2.11"}  # a command loads none
@@ -298,7 +297,7 @@ def test_cells_count_processes_that_timed_valid_seeds() -> None:
     assert timed_by_one_process(cells).tolist() == [True, False, True, False, False]
 
 
-def test_launch_share_is_averaged_over_valid_gpu_trials() -> None:
+def test_launch_share_is_averaged_over_valid_gpu_trials():
     def trial(gpus: int, seed: int, host_s: float, **other: Any) -> TrialRecord:
         return record_of(gpus, seed, metrics=measured(100, 0.9) | {"step_s": 0.01, "step_host_s": host_s}, **other)
 
@@ -312,7 +311,7 @@ def test_launch_share_is_averaged_over_valid_gpu_trials() -> None:
     assert list(shares[:2]) == pytest.approx([0.3, 0.2]) and shares[2:].isna().all()
 
 
-def test_wall_time_and_cost_include_all_known_attempts() -> None:
+def test_wall_time_and_cost_include_all_known_attempts():
     # Seed 0 took 30 s, 20 of them in an attempt that was lost; seed 1 took 10 s: 40 s of one GPU at 3.6 an hour.
     records = [
         record_of(seed=0, earlier_s=20.0, attempt=2, metrics=measured(100, 0.9)),
@@ -325,13 +324,13 @@ def test_wall_time_and_cost_include_all_known_attempts() -> None:
     assert row["note"].startswith("slow; ") and "exclude 2 " in row["note"]
 
 
-def test_without_trials_the_table_is_empty() -> None:
+def test_without_trials_the_table_is_empty():
     trials, summary = collect([], scaling="weak")
     assert len(trials) == len(summary) == 0
     assert list(summary.columns)[: len(COLUMNS)] == list(COLUMNS)
 
 
-def test_without_any_ok_trial_nothing_is_compared() -> None:
+def test_without_any_ok_trial_nothing_is_compared():
     records = [record_of(gpus, 0, Status.FAILED, note="boom") for gpus in (1, 2)]
     summary = collect(records, scaling="weak", reference_batch_size=32)[1]
     assert summary["baseline_cell_id"].isna().all()
@@ -339,7 +338,7 @@ def test_without_any_ok_trial_nothing_is_compared() -> None:
     assert list(summary["note"]) == ["boom; rerun=failed runs it again"] * 2
 
 
-def test_disturbed_timings_are_excluded_if_another_seed_is_valid() -> None:
+def test_disturbed_timings_are_excluded_if_another_seed_is_valid():
     """Seeds at 100, 120 and, beside somebody else's work, 10 samples/s; their accuracies count all the same."""
     one = [record_of(1, seed, metrics=measured(rate, 0.9)) for seed, rate in enumerate((50, 60, 55))]
     two = [
@@ -360,7 +359,7 @@ def test_disturbed_timings_are_excluded_if_another_seed_is_valid() -> None:
     assert (alone["n_timed"], alone["timing_valid"], alone["samples_per_s"]) == (1, False, pytest.approx(10))
 
 
-def test_a_straggler_does_not_count_if_other_seeds_agree() -> None:
+def test_a_straggler_does_not_count_if_other_seeds_agree():
     """In the first cell 100 and 110 agree against 10; in the second, 100 and 200 do not agree: all three count."""
     rates = {1: (100, 110, 10), 2: (100, 200, 10)}
     records = [
@@ -380,14 +379,14 @@ def test_a_straggler_does_not_count_if_other_seeds_agree() -> None:
     assert "straggler: " in cells["note"][0] and "timed from 2 of 3 seeds" in cells["note"][0]
 
 
-def test_null_on_an_axis_is_written_as_null() -> None:
+def test_null_on_an_axis_is_written_as_null():
     records = [record_of(1, axes={"slow_down": slow}, metrics=measured(100, 0.9)) for slow in (None, {"rank": 1})]
     summary = collect(records, scaling="weak", reference_batch_size=32)[1]
     for text in (speedup_markdown(summary), accuracy_markdown(summary)):
         assert "=null " in text and "nan" not in text
 
 
-def test_a_target_that_a_disturbed_seed_reached_is_reached() -> None:
+def test_a_target_that_a_disturbed_seed_reached_is_reached():
     records = [
         record_of(1, 0, metrics=measured(100, 0.9, time_to_target_s=4.0)),
         record_of(1, 1, metrics=measured(50, 0.9, time_to_target_s=8.0, foreign_cpu=0.4)),
@@ -396,7 +395,7 @@ def test_a_target_that_a_disturbed_seed_reached_is_reached() -> None:
     assert (row["n_reached"], row["time_to_target_s"]) == (2, pytest.approx(4))
 
 
-def test_a_disturbed_baseline_is_in_the_note() -> None:
+def test_a_disturbed_baseline_is_in_the_note():
     busy = {"foreign_cpu": 0.3}
     base = [record_of(1, s, metrics=measured(100, 0.9) | busy) for s in range(2)]
     quiet = [record_of(2, s, metrics=measured(200, 0.9)) for s in range(2)]
@@ -415,7 +414,7 @@ def test_a_disturbed_baseline_is_in_the_note() -> None:
         ([{"metrics": {"window_s": 0.5}}, {}], None),  # one seed's timing is valid
     ],
 )
-def test_a_cell_has_the_first_of_several_faults(seeds: Any, fault: str | None) -> None:
+def test_a_cell_has_the_first_of_several_faults(seeds, fault):
     records = [
         record_of(1, number, **seed | {"metrics": {"samples_per_s": 1.0} | seed.get("metrics", {})})
         for number, seed in enumerate(seeds)
@@ -424,12 +423,7 @@ def test_a_cell_has_the_first_of_several_faults(seeds: Any, fault: str | None) -
     assert timing_fault == fault or (fault is None and pd.isna(timing_fault))
 
 
-def test_a_cell_has_the_steps_of_its_shortest_trial() -> None:
-    records = [record_of(1, seed, metrics={"steps": steps}) for seed, steps in enumerate((12, 8, 10))]
-    assert collect(records, scaling="weak")[1]["steps"].tolist() == [8]
-
-
-def test_time_and_cost_to_the_target_equal_hand_computed_values() -> None:
+def test_time_and_cost_to_the_target_equal_hand_computed_values():
     def trial(gpus: int, seed: int, reached_s: float | None, speed: float) -> TrialRecord:
         reached = {} if reached_s is None else {"time_to_target_s": reached_s}
         metrics = {"train_s": 30.0, "samples_per_s": speed, "energy_j_per_sample": 2.0, "noise_scale": 40.0 + seed}
@@ -454,7 +448,7 @@ def test_time_and_cost_to_the_target_equal_hand_computed_values() -> None:
     assert row[["time_to_target_expected_s", "cost_to_target"]].isna().all()
 
 
-def test_expected_time_includes_seeds_that_missed_the_target() -> None:
+def test_expected_time_includes_seeds_that_missed_the_target():
     """(2 + 30 + 30) s / 1; a cell of one seed has its own time, and one that nobody reached in has none."""
 
     def trial(gpus: int, seed: int, **reached: float) -> TrialRecord:
@@ -474,7 +468,7 @@ def accuracies(gpus: int, values: list[float]) -> list[TrialRecord]:
     return [record_of(gpus, seed, metrics={"accuracy": value}) for seed, value in enumerate(values)]
 
 
-def test_cells_have_a_verdict_of_equivalence_with_the_reference() -> None:
+def test_cells_have_a_verdict_of_equivalence_with_the_reference():
     reference = accuracies(1, [0.90, 0.91, 0.92])
     # Differences −.001, .000, .001: error .000577, t(.95, 2) = 2.92, so ±.0017 around 0.
     alike = accuracies(2, [0.899, 0.910, 0.921])
@@ -540,14 +534,14 @@ def test_constant_unpaired_seeds_have_no_error():
     assert (difference.point, difference.error, difference.freedom) == pytest.approx((0.25, 0.0, 3.0))
 
 
-def test_an_accuracy_interval_stays_between_0_and_1() -> None:
+def test_an_accuracy_interval_stays_between_0_and_1():
     values = {0: 0.02, 1: 0.5, 2: 0.98}
     records = [record_of(1, seed, metrics=measured(100, value)) for seed, value in values.items()]
     row: Any = collect(records, scaling="weak")[1].iloc[0]
     assert (row["accuracy_lo"], row["accuracy_hi"]) == (0, 1)  # Student's t alone would give [-0.69, 1.69]
 
 
-def test_equal_accuracies_have_an_interval_by_their_number_of_samples() -> None:
+def test_equal_accuracies_have_an_interval_by_their_number_of_samples():
     metrics = measured(100, 1.0, val_accuracy=0.99, test_samples=300, val_samples=300)
     row: Any = collect([record_of(1, seed, metrics=metrics) for seed in range(2)], scaling="weak")[1].iloc[0]
     assert row["accuracy_lo"] == pytest.approx(scipy.stats.beta(600.5, 0.5).ppf(0.025)) and row["accuracy_hi"] == 1
@@ -566,7 +560,7 @@ def test_equal_accuracies_have_an_interval_by_their_number_of_samples() -> None:
         ([(Status.OK, ""), (Status.FAILED, "")], Status.FAILED),
     ],
 )
-def test_a_cell_has_the_worst_status_of_its_seeds_that_ran(ends: list[tuple[Status, str]], status: Status) -> None:
+def test_a_cell_has_the_worst_status_of_its_seeds_that_ran(ends, status):
     records = [record_of(1, seed, end, skipped_by=rule) for seed, (end, rule) in enumerate(ends)]
     _, cells = collect(records, scaling="weak", reference_batch_size=32, report=ReportSection())
     assert (cells["status"][0], cells["n_seeds"][0]) == (status.value, len(ends))

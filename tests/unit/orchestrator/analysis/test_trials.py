@@ -28,7 +28,6 @@ from orchestrator.config.settings import ReportSection
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, replay
 from orchestrator.store.record import Kind, TrialRecord
-from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.speedup import speedup_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
@@ -39,7 +38,7 @@ from tests.unit.orchestrator.requests import request
 PUBLISHED = Path(__file__).parents[4] / "docs/results/published"
 
 
-def test_a_record_is_a_row() -> None:
+def test_a_record_is_a_row():
     record = record_of(
         2,
         1,
@@ -63,7 +62,7 @@ def test_a_record_is_a_row() -> None:
     assert math.isnan(row["loss"])
 
 
-def test_metrics_never_overwrite_columns_of_the_record_or_axes() -> None:
+def test_metrics_never_overwrite_columns_of_the_record_or_axes():
     record = record_of(
         1, axes={"strategy": "auto", "loss": "focal", "width": 8}, metrics={"seed": 5, "loss": 0.25, "width": 9.5}
     )
@@ -75,7 +74,7 @@ def test_metrics_never_overwrite_columns_of_the_record_or_axes() -> None:
 
 
 @pytest.mark.parametrize("metric", ["val_accuracy", "perplexity", "loss"])
-def test_numbers_of_own_code_are_columns_of_cells(metric: str) -> None:
+def test_numbers_of_own_code_are_columns_of_cells(metric):
     own = {"perplexity": 7.0, "tokens_per_s": 5.0, "seed": 3, "version": "a", "workers": 2, "loss": 4.0}
     records = [record_of(1, seed, metrics=own | {"perplexity": 7.0 + seed}) for seed in (0, 1)]
     cells = collect(records, scaling="weak", metric=Metric.named(metric))[1]
@@ -87,19 +86,19 @@ def test_numbers_of_own_code_are_columns_of_cells(metric: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["batch_vs_tpu_grid", "unequal_pair_core", "batch_vs_tpu_recipe_two_h200"])
-def test_numbers_of_shipped_code_stay_in_trials(name: str) -> None:
+def test_numbers_of_shipped_code_stay_in_trials(name):
     rows = History(replay(PUBLISHED / name / "journal.jsonl").records).ends
     assert rows and own_metrics(list(rows.values())) == []
 
 
-def test_a_metric_that_is_no_number_is_empty() -> None:
+def test_a_metric_that_is_no_number_is_empty():
     row = trials_frame([record_of(1, metrics={"accuracy": "high", "samples_per_s": None})]).iloc[0]
     assert math.isnan(row["accuracy"]) and math.isnan(row["samples_per_s"])
 
 
 @settings(max_examples=2, deadline=None)
 @given(data=st.data())
-def test_the_order_of_the_records_and_their_scale_change_nothing(data: st.DataObject) -> None:
+def test_the_order_of_the_records_and_their_scale_change_nothing(data):
     shapes = [(gpus, seed) for gpus in (1, 2, 4) for seed in (0, 1, 2)]
     rates = data.draw(st.lists(st.floats(10, 1000), min_size=9, max_size=9))
     ends = data.draw(st.lists(st.sampled_from([Status.OK, Status.OK, Status.OOM]), min_size=9, max_size=9))
@@ -131,14 +130,12 @@ def test_the_order_of_the_records_and_their_scale_change_nothing(data: st.DataOb
         ("cuda", Status.OOM, {"device_model": 200}, (None, None)),
     ],
 )
-def test_the_device_is_the_gpus_model_or_cpu(
-    device: str, status: Status, provenance: dict[str, Any], told: tuple[str | None, str | None]
-) -> None:
+def test_the_device_is_the_gpus_model_or_cpu(device, status, provenance, told):
     row = trials_frame([record_of(1, status=status, device=device, provenance=provenance)]).iloc[0]
     assert (row["device"], row["device_model"]) == told
 
 
-def test_a_packed_trial_costs_the_gpus_it_held() -> None:
+def test_a_packed_trial_costs_the_gpus_it_held():
     """An hour of .5 GPUs, held for the memory of a trial that asked for a quarter, at 4 an hour."""
     records = [
         record_of(0.25, seed=0, gpus_held=0.5, wall_s=3600.0, metrics={"samples_per_s": 1.0}),
@@ -150,7 +147,7 @@ def test_a_packed_trial_costs_the_gpus_it_held() -> None:
     ]
 
 
-def test_cells_are_ordered_by_axes_and_rules_by_definition() -> None:
+def test_cells_are_ordered_by_axes_and_rules_by_definition():
     rules = ("of a later version", "sqrt", "none", "linear")
     records = [record_of(gpus, lr_rule=rule, metrics={"accuracy": 0.9}) for rule in rules for gpus in (2, 1)]
     cells = collect(records, scaling="weak")[1]
@@ -158,7 +155,7 @@ def test_cells_are_ordered_by_axes_and_rules_by_definition() -> None:
     assert list(zip(cells["gpus"], cells["lr_rule"], strict=True)) == expected
 
 
-def test_cells_are_identified_by_all_axes_except_the_seed() -> None:
+def test_cells_are_identified_by_all_axes_except_the_seed():
     one, other = record_of(1, axes={"model.width": 8}), record_of(1, axes={"loss": "focal"})
     axes = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
     assert cell_axes([one, other]) == axes | {"model.width": "model.width", "loss": "axes.loss"}
@@ -174,13 +171,13 @@ JSON = st.recursive(
 
 @settings(deadline=None, max_examples=20)
 @given(value=st.lists(JSON, max_size=2) | st.dictionaries(st.text(max_size=2), JSON, max_size=2))
-def test_the_value_of_an_axis_comes_back_from_its_cell(value: Any) -> None:
+def test_the_value_of_an_axis_comes_back_from_its_cell(value):
     frame = trials_frame([record_of(1, axes={"model.widths": value})])
     assert isinstance(frame["model.widths"][0], str) and parsed_cell(frame["model.widths"][0]) == value
 
 
 @pytest.mark.parametrize("text", ["[CLS]", "{gpus}", "adam", ""])
-def test_text_that_only_begins_like_a_list_stays_text(text: str) -> None:
+def test_text_that_only_begins_like_a_list_stays_text(text):
     assert parsed_cell(text) == text
 
 
@@ -188,7 +185,7 @@ def test_text_that_only_begins_like_a_list_stays_text(text: str) -> None:
     ("number", "cell"),
     [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (2**63, str(2**63)), (-(2**63) - 1, str(-(2**63) - 1))],
 )
-def test_numbers_of_more_than_64_bits_are_text(number: int, cell: Any) -> None:
+def test_numbers_of_more_than_64_bits_are_text(number, cell):
     assert trials_frame([record_of(1, axes={"data.key": number})])["data.key"][0] == cell
 
 
@@ -200,7 +197,7 @@ def ran(seed: int, began_s: int, ended_s: int, host: Any = "a", **given: Any) ->
     return record_of(1, seed, **{**at, "provenance": {"host": host, "device_model": "H200"}, **given})
 
 
-def test_trials_that_overlap_on_a_host_are_co_tenants() -> None:
+def test_trials_that_overlap_on_a_host_are_co_tenants():
     records = [
         ran(0, 0, 100),
         ran(1, 50, 150),
@@ -212,7 +209,7 @@ def test_trials_that_overlap_on_a_host_are_co_tenants() -> None:
     assert cotenants(records) == [2, 1, 0, 0, 0, 1]
 
 
-def test_a_gang_has_the_co_tenants_of_all_its_machines() -> None:
+def test_a_gang_has_the_co_tenants_of_all_its_machines():
     gang = {"provenance": {"host": "a", "machine": "0a", "machines": "0a 0b", "device_model": "H200"}}
     other = {"provenance": {"host": "b", "machine": "0b", "device_model": "H200"}}
     records = [ran(0, 0, 100, **gang), *(ran(seed, 0, 100, **other) for seed in (1, 2))]
@@ -221,12 +218,12 @@ def test_a_gang_has_the_co_tenants_of_all_its_machines() -> None:
 
 
 @pytest.mark.parametrize("change", [{"finished_at": ""}, {"host": None}, {"wall_s": math.nan}])
-def test_co_tenants_are_unknown_without_host_or_time(change: dict[str, Any]) -> None:
+def test_co_tenants_are_unknown_without_host_or_time(change):
     tenants = cotenants([ran(0, 0, 100, **change), ran(1, 0, 100)])
     assert math.isnan(tenants[0]) and tenants[1] == 0
 
 
-def test_co_tenants_are_counted_and_noted_under_the_table() -> None:
+def test_co_tenants_are_counted_and_noted_under_the_table():
     metrics = {"samples_per_s": 100.0}
     records = [ran(seed, 0, 100, metrics=metrics) for seed in range(3)]
     trials, cells = collect(records, scaling="weak")
@@ -236,12 +233,12 @@ def test_co_tenants_are_counted_and_noted_under_the_table() -> None:
     assert "other devices" not in speedup_markdown(alone)
 
 
-def test_a_trial_that_never_ran_has_no_co_tenants() -> None:
+def test_a_trial_that_never_ran_has_no_co_tenants():
     record = ran(0, 0, 0, status=Status.INFEASIBLE, provenance={})
     assert math.isnan(cotenants([record])[0])
 
 
-def test_machines_are_distinguished_by_id_not_by_name() -> None:
+def test_machines_are_distinguished_by_id_not_by_name():
     def of(*machines: tuple[str, str]) -> list[float]:
         told = ({"host": host, "machine": machine, "device_model": "H200"} for host, machine in machines)
         return cotenants([ran(seed, 0, 100, provenance=where) for seed, where in enumerate(told)])
@@ -294,7 +291,7 @@ def test_a_part_of_an_epoch_has_no_first_epoch_time():
 STEP: dict[str, Any] = {"step_data_s": 0.01, "step_host_s": 0.0, "step_compute_s": 0.09}
 
 
-def test_a_slow_rank_is_named_and_the_result_is_kept() -> None:
+def test_a_slow_rank_is_named_and_the_result_is_kept():
     slow = record_of(2, 0, metrics={"samples_per_s": 100.0, "step_imbalance_s": 0.06, "slowest_rank": 1} | STEP)
     even = record_of(2, 1, metrics={"samples_per_s": 160.0, "step_imbalance_s": 0.02, "slowest_rank": 0} | STEP)
     told = "straggler: rank 1 takes 1.6 times the median rank's time for a step"
@@ -303,7 +300,7 @@ def test_a_slow_rank_is_named_and_the_result_is_kept() -> None:
     assert told in row["note"] and (row["status"], row["samples_per_s"]) == ("ok", 100.0)
 
 
-def test_a_slow_trial_of_a_cell_is_noted() -> None:
+def test_a_slow_trial_of_a_cell_is_noted():
     rates = [100.0, 102.0, 70.0, 98.0]
     records = [record_of(1, seed, metrics={"samples_per_s": rate}) for seed, rate in enumerate(rates)]
     ((trial_id, note),) = stragglers(records).items()
@@ -311,7 +308,7 @@ def test_a_slow_trial_of_a_cell_is_noted() -> None:
     assert stragglers(records[1:3]) == {}  # of two trials, either may be the slow one
 
 
-def test_rules_that_disagree_on_one_speed_are_noted() -> None:
+def test_rules_that_disagree_on_one_speed_are_noted():
     def trial(rule: str, rate: float, **fields: Any) -> TrialRecord:
         return record_of(1, 0, lr_rule=rule, metrics={"samples_per_s": rate}, **fields)
 
@@ -323,7 +320,7 @@ def test_rules_that_disagree_on_one_speed_are_noted() -> None:
     assert not stragglers([trial("none", 100.0), slow, *copies])  # two timings, as before
 
 
-def test_collapsed_trials_are_marked() -> None:
+def test_collapsed_trials_are_marked():
     metrics = [{"val_accuracy": value} for value in (0.9, 0.1, 0.91, 0.92, 0.92, 0.91)]
     records = [record_of(1 + s // 3, s % 3, metrics=trial_metrics) for s, trial_metrics in enumerate(metrics)]
     trials, cells = collect([*records, record_of(4, 0)], scaling="weak", reference_batch_size=32)
@@ -333,7 +330,7 @@ def test_collapsed_trials_are_marked() -> None:
     assert cells["n_collapsed"].tolist() == [1, 0, 1] and "1 of 3 seeds" in cells["note"][0]
 
 
-def test_losses_of_two_seeds_do_not_collapse() -> None:
+def test_losses_of_two_seeds_do_not_collapse():
     def marks(seeds: int) -> list[bool]:
         losses = {1: [2.0, 2.01, 2.0], 2: [2.0, 4.0, 2.0]}
         records = [record_of(g, s, metrics={"val_loss": losses[g][s]}) for g in losses for s in range(seeds)]
@@ -343,12 +340,12 @@ def test_losses_of_two_seeds_do_not_collapse() -> None:
     assert marks(2) == [False] * 4 and marks(3) == [False] * 4 + [True, False]
 
 
-def test_a_trial_that_is_not_ok_is_no_straggler() -> None:
+def test_a_trial_that_is_not_ok_is_no_straggler():
     failed = record_of(2, 0, status=Status.FAILED, metrics={"step_imbalance_s": 9.0} | STEP)
     assert stragglers([failed, record_of(1, 0, metrics={"step_imbalance_s": 0.0})]) == {}
 
 
-def test_notes_name_slow_ranks_and_hosts() -> None:
+def test_notes_name_slow_ranks_and_hosts():
     """A script may report how much slower its slowest rank is without its number."""
     rates = [100.0, 100.0, 50.0]
     records = [
@@ -363,7 +360,7 @@ def test_notes_name_slow_ranks_and_hosts() -> None:
     assert "on node7" in of_trial and "slowest rank" in of_rank and "rank" not in of_trial
 
 
-def test_frames_hold_the_last_end_under_the_last_config(results_folder: ResultsFolder) -> None:
+def test_frames_hold_the_last_end_under_the_last_config(results_folder):
     ends = [
         record_of(1, 0, metrics={"samples_per_s": 100.0}),
         record_of(2, 0, metrics={"samples_per_s": 50.0}),
@@ -381,7 +378,7 @@ def test_frames_hold_the_last_end_under_the_last_config(results_folder: ResultsF
     assert strong["speedup"].tolist() == [1, 1]
 
 
-def test_frames_without_results_are_an_error(results_folder: ResultsFolder) -> None:
+def test_frames_without_results_are_an_error(results_folder):
     with pytest.raises(ConfigError):
         frames(results_folder, request())
     with Journal.open(results_folder.journal) as journal:
@@ -390,7 +387,7 @@ def test_frames_without_results_are_an_error(results_folder: ResultsFolder) -> N
         frames(results_folder, request())
 
 
-def test_language_models_have_their_speed_in_tokens() -> None:
+def test_language_models_have_their_speed_in_tokens():
     metrics = {"samples_per_s": 50.0, "sequence_length": 8, "val_loss": 2.5, "tokens": 6400, "mfu_nominal": 0.4}
     records = [record_of(seed=seed, metrics=metrics | {"val_loss": 2.5 + seed}, gpus_held=2) for seed in (0, 1)]
     trials, cells = collect(records, scaling="weak", report=ReportSection(price_per_gpu_hour=3.6))

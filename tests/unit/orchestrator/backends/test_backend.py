@@ -15,18 +15,18 @@ def watch(ranks: int = 2, **limits: float) -> HangWatch:
     return HangWatch(Settings(**{"hang_s": None, **limits}), ranks=ranks, now=100.0)
 
 
-def test_without_limits_nothing_is_overdue() -> None:
+def test_without_limits_nothing_is_overdue():
     assert watch().overdue(1e9) is None and watch().look_again_s() is None
 
 
-def test_a_trial_may_take_its_time_limit_and_no_longer() -> None:
+def test_a_trial_may_take_its_time_limit_and_no_longer():
     timed = watch(time_limit_s=10)
     assert timed.overdue(109.9) is None
     rank_exit = timed.overdue(110)
     assert rank_exit and (rank_exit.cause, rank_exit.rank) == (Cause.TIME_LIMIT, 0)
 
 
-def test_the_rank_that_stopped_first_is_at_the_root() -> None:
+def test_the_rank_that_stopped_first_is_at_the_root():
     hung = watch(hang_s=10)
     hung.heard({0: 1, 1: 1}, 101)
     hung.heard({0: 2, 1: 1}, 102)
@@ -38,7 +38,7 @@ def test_the_rank_that_stopped_first_is_at_the_root() -> None:
     assert rank_exit and (rank_exit.cause, rank_exit.rank) == (Cause.HANG, 1) and rank_exit.note.startswith("hangs")
 
 
-def test_a_rank_that_does_not_answer_is_at_the_root() -> None:
+def test_a_rank_that_does_not_answer_is_at_the_root():
     hung = watch(hang_s=10)
     hung.heard({0: 1, 1: 1}, 105)
     for now in range(106, 116):
@@ -47,7 +47,7 @@ def test_a_rank_that_does_not_answer_is_at_the_root() -> None:
     assert rank_exit and rank_exit.rank == 1 and rank_exit.note.startswith("does not answer")
 
 
-def test_a_process_may_take_its_time_to_start() -> None:
+def test_a_process_may_take_its_time_to_start():
     starting = watch(hang_s=10)
     starting.heard({0: 0}, 101)
     starting.heard({0: 1}, 150)
@@ -56,7 +56,7 @@ def test_a_process_may_take_its_time_to_start() -> None:
     assert rank_exit and rank_exit.rank == 1 and rank_exit.note.startswith("does not answer")
 
 
-def test_a_rank_that_has_ended_need_not_move() -> None:
+def test_a_rank_that_has_ended_need_not_move():
     going = watch(hang_s=10)
     going.ended(1)
     going.heard({0: 1}, 109)
@@ -66,11 +66,11 @@ def test_a_rank_that_has_ended_need_not_move() -> None:
 
 
 @pytest.mark.parametrize(("hang_s", "every_s"), [(0.1, 0.25), (30, 3), (1800, 10)])
-def test_ranks_are_asked_a_few_times_within_the_limit(hang_s: float, every_s: float) -> None:
+def test_ranks_are_asked_a_few_times_within_the_limit(hang_s, every_s):
     assert watch(hang_s=hang_s).look_again_s() == every_s
 
 
-def test_listener_exception_is_raised_again() -> None:
+def test_listener_exception_is_raised_again():
     guarded = GuardedListener(Recorder())
     guarded.reraise()
     with pytest.raises(RuntimeError, match="wrapped"):
@@ -83,7 +83,7 @@ def test_listener_exception_is_raised_again() -> None:
         guarded.reraise()
 
 
-def test_guarded_listener_forwards_calls() -> None:
+def test_guarded_listener_forwards_calls():
     recorder = Recorder()
     with GuardedListener(recorder).listening() as listener:
         listener.ticked()
@@ -118,29 +118,29 @@ def ok(rank: int) -> RankExit:
         ([ok(1), ok(0)], Status.OK, ""),
     ],
 )
-def test_root_cause_sets_status_and_note(exits: list[RankExit], status: Status, note: str) -> None:
+def test_root_cause_sets_status_and_note(exits, status, note):
     outcome = outcome_of(exits, names=RANKS, wall_s=1.5)
     assert (outcome.status, outcome.note, outcome.wall_s) == (status, note, 1.5)
 
 
 @given(st.permutations([ERROR, DIVERGED, LOST, OOM, ok(4)]))
-def test_root_cause_does_not_depend_on_the_order(exits: list[RankExit]) -> None:
+def test_root_cause_does_not_depend_on_the_order(exits):
     assert outcome_of(exits, names=RANKS, wall_s=0.0).note == "rank 3: out of memory"
 
 
-def test_a_single_rank_needs_no_name() -> None:
+def test_a_single_rank_needs_no_name():
     assert outcome_of([ERROR], names=RANKS[:1], wall_s=0.0).note == "Connection closed"
     assert outcome_of([ERROR], names=RANKS[:1], wall_s=0.0).trace == "Traceback"
 
 
-def test_figures_are_those_of_the_lowest_rank_that_answered() -> None:
+def test_figures_are_those_of_the_lowest_rank_that_answered():
     assert outcome_of([ok(1), ok(0)], names=RANKS, wall_s=0.0).metrics == {"accuracy": 0}
     lost_first = outcome_of([died(0, "killed", ""), ok(1)], names=RANKS, wall_s=0.0)
     assert (lost_first.metrics, lost_first.provenance) == ({"accuracy": 1}, {"host": "n1"})
     assert outcome_of([LOST], names=RANKS, wall_s=0.0).metrics == {}
 
 
-def test_trial_that_gave_up_is_skipped_by_early_stop() -> None:
+def test_trial_that_gave_up_is_skipped_by_early_stop():
     exits = [RankExit(rank=rank, cause=Cause.GIVEN_UP, note="early stop: …", metrics={"epochs": 2}) for rank in (0, 1)]
     outcome = outcome_of(exits, names=RANKS, wall_s=1.0)
     assert (outcome.status, outcome.skipped_by, outcome.note) == (Status.SKIPPED, "early_stop", "early stop: …")

@@ -14,7 +14,6 @@ from tests.unit.orchestrator.requests import request
 
 @pytest.mark.parametrize("key", ["cluster.address", "RAY_ADDRESS"])
 def test_silent_address_is_refused_with_its_setting(key, monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and never listens
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -48,8 +47,7 @@ def test_existing_ray_connection_is_refused(address, monkeypatch):
 
 
 @pytest.mark.parametrize("address", [None, "auto"])
-def test_unset_and_auto_addresses_are_left_to_ray(address, monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def test_unset_and_auto_addresses_are_left_to_ray(address):
     check_reachable(request(backend="ray", address=address))
 
 

@@ -1,5 +1,4 @@
 import os
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,7 @@ from orchestrator.schedule.cluster import Node
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch):
     monkeypatch.setattr(gpu_quarantine, "WAIT_S", 0.2)
 
 
@@ -19,7 +18,7 @@ def ended() -> None:
         os.close(gpu_quarantine._held.pop())
 
 
-def test_a_node_has_fewer_gpus() -> None:
+def test_a_node_has_fewer_gpus():
     quarantine = Quarantine()
     quarantine.add(["a/1", "a/1", "b/0"])
     nodes = (Node(name="x", cpus=8, gpus=4, node_id="a"), Node(name="y", cpus=8, gpus=1, node_id="b"))
@@ -27,13 +26,13 @@ def test_a_node_has_fewer_gpus() -> None:
     assert quarantine.node_ids == {"a", "b"}
 
 
-def test_healthy_gpus_are_those_that_ray_gave(tmp_path: Path) -> None:
+def test_healthy_gpus_are_those_that_ray_gave(tmp_path):
     assert take(["2", "3"], (), 0, tmp_path) == ["2", "3"]
     assert take(["0"], {"1"}, 4, tmp_path) == ["0"]
     ended()
 
 
-def test_lost_gpu_is_replaced_by_a_free_one(tmp_path: Path) -> None:
+def test_lost_gpu_is_replaced_by_a_free_one(tmp_path):
     assert take(["0"], {"1"}, 3, tmp_path) == ["0"]
     assert take(["1"], {"1"}, 3, tmp_path) == ["2"]
     ended()
@@ -42,7 +41,7 @@ def test_lost_gpu_is_replaced_by_a_free_one(tmp_path: Path) -> None:
     ended()
 
 
-def test_previous_process_of_a_gpu_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_previous_process_of_a_gpu_is_waited_for(tmp_path, monkeypatch):
     assert take(["1"], {"0"}, 2, tmp_path) == ["1"]
     looks = iter(range(3))
 
@@ -56,7 +55,7 @@ def test_previous_process_of_a_gpu_is_waited_for(tmp_path: Path, monkeypatch: py
     ended()
 
 
-def test_lost_gpu_stays_if_there_is_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_gpu_stays_if_there_is_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_quarantine.time, "sleep", lambda seconds: pytest.fail("nobody is to be waited for"))
     assert take(["0"], {"0"}, 1, tmp_path) == ["0"]
     assert take(["GPU-1234"], {"GPU-1234"}, 1, tmp_path) in (["GPU-1234"], ["0"])

@@ -81,7 +81,7 @@ def test_missing_primary_config_is_one_error(folder, capsys):
     assert len(told) == 1 and told[0].startswith("--config-name=mine: ")
 
 
-def test_each_sweep_of_a_multirun_is_checked_again_before_it_starts(tmp_path, monkeypatch, capsys):
+def test_each_sweep_of_a_multirun_is_checked_again_before_it_starts(folder, monkeypatch, capsys):
     carried_out = []
 
     def breaks_the_code(configured):
@@ -89,10 +89,9 @@ def test_each_sweep_of_a_multirun_is_checked_again_before_it_starts(tmp_path, mo
         code.write_text("def train(config, context:")
         return 0
 
-    code = tmp_path / "breakable_training.py"
+    code = folder / "breakable_training.py"
     code.write_text("def train(config, context): pass")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(app, "MODES", {**MODES, "plan": breaks_the_code})
     own = ("trainable._target_=breakable_training:train", "trusted_modules=[breakable_training]")
     assert main(["-m", "sweep=batch_scaling", "mode=plan", "report.margin=0.1,0.2", *own]) == 2
@@ -216,7 +215,7 @@ def test_unknown_objective_column_lists_the_columns(results_folder):
     ],
     ids=" ".join,
 )
-def test_a_wrong_request_is_told_in_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_request_is_told_in_one_line(arguments, capsys):
     assert main(["sweep=batch_scaling", "trainable=noop", "mode=plan", *arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 

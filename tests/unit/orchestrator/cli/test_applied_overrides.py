@@ -1,7 +1,6 @@
 """A mode that reads results refuses what it would ignore."""
 
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -19,37 +18,28 @@ GRID = ("sweep.axes.gpus=[1,2]", "sweep.axes.device_batch_size=[32]", "sweep.axe
     ],
 )
 @pytest.mark.parametrize("mode", ["report", "status"])
-def test_what_recorded_trials_cannot_show_is_refused_with_a_sweep_that_can(
-    override: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_results(tmp_path / "results" / "kept", "sweep=batch_scaling", "results_dir=elsewhere", *GRID)
+def test_what_recorded_trials_cannot_show_is_refused_with_a_sweep_that_can(override, mode, folder, capsys):
+    write_results(folder / "results" / "kept", "sweep=batch_scaling", "results_dir=elsewhere", *GRID)
     assert main([f"mode={mode}", "results_dir=results/kept", override.strip("'")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert ("load_results(" in line) == (override not in ("budget.epochs=77", "model=resnet18", "rerun=all"))
     typed = shlex.split(line.partition("another sweep: python -m orchestrator ")[2])
-    assert {"sweep=batch_scaling", f"results_dir={tmp_path}/results", "sweep.name=kept_2"} <= {*typed}
+    assert {"sweep=batch_scaling", f"results_dir={folder}/results", "sweep.name=kept_2"} <= {*typed}
     assert main([*typed, "mode=plan"]) == 0
 
 
 @pytest.mark.parametrize("first", ["results_dir=results/kept", "sweep=batch_scaling sweep.name=kept"])
 @pytest.mark.parametrize("more", ["", "sweep.axes.gpus=[1,2]", "sweep.axes.gpus=[1, 2]", "model=small_cnn"])
-def test_what_the_sweep_ran_with_may_be_repeated(
-    first: str, more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_results(tmp_path / "results" / "kept", "sweep=batch_scaling", *GRID)
+def test_what_the_sweep_ran_with_may_be_repeated(first, more, folder):
+    write_results(folder / "results" / "kept", "sweep=batch_scaling", *GRID)
     repeated = ["mode=report", "report.html=false", *first.split(), *filter(None, [more])]
     assert main(repeated) == 0
     assert main([*repeated, "sweep.exclude=[{gpus: 2}]"]) == 2
 
 
 @pytest.mark.parametrize("mode", ["status", "list"])
-def test_settings_of_a_report_are_refused_where_nothing_uses_them(
-    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_results(tmp_path / "results" / "kept", "sweep=batch_scaling", *GRID)
+def test_settings_of_a_report_are_refused_where_nothing_uses_them(mode, folder, capsys):
+    write_results(folder / "results" / "kept", "sweep=batch_scaling", *GRID)
     assert main([f"mode={mode}", "report.margin=0.3"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     _, write, command = line.partition(": write python -m orchestrator ")

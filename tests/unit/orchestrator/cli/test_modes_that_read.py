@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ def write_results(root: Path, factor: float = 1.0, code: str = "old") -> None:
 
 
 @pytest.fixture
-def start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def start(tmp_path, capsys):
     write_results(tmp_path / "batch_scaling")
     write_results(tmp_path / "other", factor=2.0, code="new")
 
@@ -40,7 +39,7 @@ def start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., t
     return run
 
 
-def test_forecast_of_more_gpus_extrapolates_what_other_machines_measured(start: Callable[..., tuple[int, str]]) -> None:
+def test_forecast_of_more_gpus_extrapolates_what_other_machines_measured(start):
     axes = ("sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]")
     status, told = start("mode=forecast", "forecast.gpus=[8]", "format=json", *axes)
     assert status == 0
@@ -60,9 +59,7 @@ def test_forecast_of_more_gpus_extrapolates_what_other_machines_measured(start: 
         (["forecast.gpus=[8]", "sweep.name=other_one"], 2, "[1,2,4]"),  # without results
     ],
 )
-def test_a_forecast_that_is_not_possible_names_the_line_that_measures(
-    start: Callable[..., tuple[int, str]], arguments: Sequence[str], status: int, counts: str
-) -> None:
+def test_a_forecast_that_is_not_possible_names_the_line_that_measures(start, arguments, status, counts):
     ended, told = start("mode=forecast", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]", *arguments)
     (line,) = (line for line in told.splitlines() if "python -m orchestrator" in line)
     measuring = shlex.split(line.partition("python -m orchestrator ")[2])
@@ -71,9 +68,7 @@ def test_a_forecast_that_is_not_possible_names_the_line_that_measures(
 
 
 @pytest.mark.parametrize("counts", ["gpus=8", "max_gpus=8", "devices=[8]"])
-def test_more_gpus_of_a_folder_are_a_forecast_from_its_trials(
-    start: Callable[..., tuple[int, str]], tmp_path: Path, counts: str
-) -> None:
+def test_more_gpus_of_a_folder_are_a_forecast_from_its_trials(start, tmp_path, counts):
     status, told = start("mode=forecast", counts)
     assert (status, told.endswith("write 'forecast.gpus=[8]'\n")) == (2, True)
     status, told = start("mode=forecast", counts, "sweep.name=without_results")
@@ -81,7 +76,7 @@ def test_more_gpus_of_a_folder_are_a_forecast_from_its_trials(
 
 
 @pytest.mark.parametrize("words", [["why", "2x32"], ["mode=show", "2×32"], ["mode=report", "2x32 none"]])
-def test_a_cell_is_shown_by_its_label(start: Callable[..., tuple[int, str]], tmp_path: Path, words: list[str]) -> None:
+def test_a_cell_is_shown_by_its_label(start, tmp_path, words):
     assert start("mode=report", "report.html=false")[0] == 0
     status, told = start(*words)
     (cell, where) = told.splitlines()
@@ -92,7 +87,7 @@ def test_a_cell_is_shown_by_its_label(start: Callable[..., tuple[int, str]], tmp
     assert start("why", "2x32")[1].startswith("2×32: ok: ")
 
 
-def test_another_target_has_the_command_that_measures_it(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_another_target_has_the_command_that_measures_it(start, tmp_path):
     folder = ResultsFolder(tmp_path / "batch_scaling")
     with Journal.open(folder.journal) as journal:
         asked = {"sweep": "batch_scaling", "config": {"report": {"target": None}}}
@@ -105,7 +100,7 @@ def test_another_target_has_the_command_that_measures_it(start: Callable[..., tu
     assert {"report.target=0.9", "sweep.name=batch_scaling_2"} <= {*words} and "mode=settle" not in words
 
 
-def test_a_folder_of_results_alone_is_a_report(start: Callable[..., tuple[int, str]], tmp_path: Path, capsys) -> None:
+def test_a_folder_of_results_alone_is_a_report(start, tmp_path, capsys):
     for folders, line in ((["other"], "mode=report "), (["other", "batch_scaling"], "mode=compare ")):
         assert main([str(tmp_path / folder) for folder in folders]) == 2
         assert f"write {line}results_dir={tmp_path}/other" in capsys.readouterr().err
@@ -116,7 +111,7 @@ def test_a_folder_of_results_alone_is_a_report(start: Callable[..., tuple[int, s
     assert "write python -m orchestrator sweep=lm_scaling mode=plan " in capsys.readouterr().err
 
 
-def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_compare_prints_ratios_and_differences(start, tmp_path):
     status, told = start("mode=compare", f"compare.with={tmp_path}/other")
     assert status == 0
     assert "3 cells are in both" in told and "0.50× [" in told
@@ -132,15 +127,13 @@ def test_compare_prints_ratios_and_differences(start: Callable[..., tuple[int, s
     ],
 )
 @pytest.mark.parametrize("mode", ["mode=compare compare.with={}/other", "mode=status"])
-def test_values_of_flags_are_no_stray_words(
-    start: Callable[..., tuple[int, str]], tmp_path: Path, mode: str, words: str, status: int
-) -> None:
+def test_values_of_flags_are_no_stray_words(start, tmp_path, mode, words, status):
     given, told = start(*f"{mode} {words}".format(tmp_path, tmp_path).split())
     assert (given, "is not KEY=VALUE" in told) == (status, status == 2)
 
 
 @pytest.mark.parametrize("mode", ["compare", "report"])
-def test_a_flag_without_its_value_is_refused(mode: str) -> None:
+def test_a_flag_without_its_value_is_refused(mode):
     with pytest.raises(SystemExit) as exit:
         main([f"mode={mode}", "-cd"])
     assert exit.value.code == 2
@@ -149,7 +142,7 @@ def test_a_flag_without_its_value_is_refused(mode: str) -> None:
 HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b2J\b\r\u202ereversed"
 
 
-def test_control_sequences_of_a_journal_stay_in_it(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_control_sequences_of_a_journal_stay_in_it(start, tmp_path):
     folder = ResultsFolder(tmp_path / "batch_scaling")
     with Journal.open(folder.journal) as journal:
         for seed, status in enumerate(("ok", "ok", "failed")):
@@ -168,7 +161,7 @@ def test_control_sequences_of_a_journal_stay_in_it(start: Callable[..., tuple[in
         assert HARMFUL.search(path.read_bytes().decode()) is None, path
 
 
-def test_plan_notes_results_of_other_code(start: Callable[..., tuple[int, str]]) -> None:
+def test_plan_notes_results_of_other_code(start):
     status, told = start("mode=plan")
     assert status == 0 and " 0 finished" in told
     assert "another configuration" in told and "(source.mine:train: 'old' → (absent), " in told
@@ -177,7 +170,7 @@ def test_plan_notes_results_of_other_code(start: Callable[..., tuple[int, str]])
     assert "another configuration" not in start("mode=plan", "sweep.name=fresh")[1]
 
 
-def test_refuted_claim_sets_the_exit_status(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_refuted_claim_sets_the_exit_status(start, tmp_path):
     twice = "samples_per_s(gpus=2) > 1.95 * samples_per_s(gpus=1)"
     sentence = "Two are twice as fast"
     claim = f"sweep.claims=[{{sentence: {sentence}, expression: '{twice}'}}]"
@@ -189,12 +182,9 @@ def test_refuted_claim_sets_the_exit_status(start: Callable[..., tuple[int, str]
     assert "claims.fail_on" in told and sentence in told
 
 
-def test_there_is_nothing_to_settle_before_a_sweep_has_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_there_is_nothing_to_settle_before_a_sweep_has_results(folder, capsys):
     assert main(["sweep=batch_scaling", "mode=settle", "report.margin=0.02"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     typed = shlex.split(line.partition("write python -m orchestrator ")[2])
     assert typed == ["sweep=batch_scaling", "report.margin=0.02"]
-    assert not (tmp_path / "results" / "batch_scaling").exists()
+    assert not (folder / "results" / "batch_scaling").exists()

@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,7 +31,7 @@ RECORDED = (
 
 
 @pytest.fixture
-def report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+def report(tmp_path, capsys):
     write_results(tmp_path / "some" / "kept", *RECORDED)
 
     def run(*arguments: str) -> tuple[int, str]:
@@ -46,7 +45,7 @@ def report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
 @pytest.mark.parametrize(
     "words", ["--resume {}", "mode=continue {}", "--resume-from={}", "mode=resume results_dir={}", "resume={}"]
 )
-def test_a_folder_to_resume_names_its_command(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_to_resume_names_its_command(words, tmp_path, capsys):
     write_results(tmp_path / "kept", "sweep=batch_scaling", "results_dir=elsewhere", "sweep.axes.seed=[0]")
     assert main(words.format(tmp_path / "kept").split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -57,9 +56,7 @@ def test_a_folder_to_resume_names_its_command(words: str, tmp_path: Path, capsys
 @pytest.mark.parametrize(
     "words", ["compare a b", "diff results/a results/b", "mode=compare a b", "report a", "status results/a"]
 )
-def test_folders_without_keys_have_the_line_that_reads_them(
-    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folders_without_keys_have_the_line_that_reads_them(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in "ab":
         write_results(tmp_path / "results" / name)
@@ -72,11 +69,10 @@ def test_folders_without_keys_have_the_line_that_reads_them(
 @pytest.mark.parametrize(
     "words", ["train.py --resume last.pt", "train.py --resume kept", "mytool inspect", "tool show"]
 )
-def test_words_of_the_users_command_are_not_ours(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_results(tmp_path / "results" / "kept")
-    with Journal.open(tmp_path / "results" / "kept" / "journal.jsonl") as journal:
+def test_words_of_the_users_command_are_not_ours(words, folder, monkeypatch):
+    write_results(folder / "results" / "kept")
+    with Journal.open(folder / "results" / "kept" / "journal.jsonl") as journal:
         journal.append(Kind.FINISHED, record_of(4, status=Status.FAILED).to_json())
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(app, "_answer", lambda arguments, results: 0)
     assert main(["sweep=batch_scaling", "sweep.name=kept", "--", *words.split(), "--bs", "{device_batch_size}"]) == 0
 
@@ -90,23 +86,19 @@ def test_words_of_the_users_command_are_not_ours(words: str, tmp_path: Path, mon
         "mode=restarted results_dir=results/kept",
     ],
 )
-def test_only_a_folder_to_resume_is_looked_up(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_results(tmp_path / "results" / "kept")
-    monkeypatch.chdir(tmp_path)
+def test_only_a_folder_to_resume_is_looked_up(words, folder):
+    write_results(folder / "results" / "kept")
     assert list(continued(overrides_in(words.split()))) == []
 
 
 @pytest.mark.parametrize("flags", ["-cd 2x4090", "--config-dir=2x64", "--config-dir=logs", "-cd stop"])
-def test_the_folder_of_configs_asks_for_nothing(
-    flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_results(tmp_path / "results" / "kept")
-    with Journal.open(tmp_path / "results" / "kept" / "journal.jsonl") as journal:
+def test_the_folder_of_configs_asks_for_nothing(flags, folder, capsys):
+    write_results(folder / "results" / "kept")
+    with Journal.open(folder / "results" / "kept" / "journal.jsonl") as journal:
         journal.append(Kind.FINISHED, record_of(4, status=Status.FAILED).to_json())
     assert main(["mode=report", "report.html=false", "results_dir=results/kept"]) == 1
     for name in ("2x4090", "2x64", "logs", "stop"):
-        (tmp_path / name).mkdir()
+        (folder / name).mkdir()
     asked = [*flags.split(), "sweep=batch_scaling", "trainable=noop", "results_dir=results/kept"]
     assert main([*asked, "mode=plan"]) == 0
     capsys.readouterr()
@@ -115,9 +107,7 @@ def test_the_folder_of_configs_asks_for_nothing(
 
 
 @pytest.mark.parametrize("name", ["2x64", "2x64-long", "2x64_run", "2x64 none, long"])
-def test_a_folder_named_as_a_cell_is_a_folder(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_named_as_a_cell_is_a_folder(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for folder in (name, "plain"):
         write_results(tmp_path / "results" / folder)
@@ -127,22 +117,20 @@ def test_a_folder_named_as_a_cell_is_a_folder(
     assert f"write mode=compare results_dir=results/{name} compare.with=results/plain" in capsys.readouterr().err
 
 
-def test_a_baseline_that_no_trial_has_is_refused(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_a_baseline_that_no_trial_has_is_refused(report, tmp_path):
     where = f"results_dir={tmp_path}/some/kept"
     assert report(where, "sweep.baseline={gpus: 2}")[0] == 0
     assert report(where, "sweep.baseline={gpus: 4}")[0] == 2
 
 
-def test_a_renamed_folder_has_its_new_name_in_the_tables(
-    report: Callable[..., tuple[int, str]], tmp_path: Path
-) -> None:
+def test_a_renamed_folder_has_its_new_name_in_the_tables(report, tmp_path):
     (tmp_path / "some" / "kept").rename(tmp_path / "some" / "renamed")
     assert "renamed ·" in report(f"results_dir={tmp_path}/some/renamed")[1]
     with (tmp_path / "some" / "renamed" / "tables" / "summary.csv").open() as file:
         assert {row["sweep"] for row in csv.DictReader(file)} == {"renamed"}
 
 
-def test_report_of_a_folder_uses_its_own_config(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_report_of_a_folder_uses_its_own_config(report, tmp_path):
     tables = tmp_path / "some" / "kept" / "tables"
     for where in ([f"results_dir={tmp_path}/some/kept"], [f"results_dir={tmp_path}/some", "sweep.name=kept"]):
         assert report(*where)[0] == 0
@@ -154,9 +142,7 @@ def test_report_of_a_folder_uses_its_own_config(report: Callable[..., tuple[int,
     assert status == 2 and f"results_dir={tmp_path}/some/kept" in told
 
 
-def test_a_report_composes_once_and_reads_the_journal_once(
-    report: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_composes_once_and_reads_the_journal_once(report, tmp_path, monkeypatch):
     calls = []
     for module, name in ((compose, "compose"), (results, "replay")):
         monkeypatch.setattr(module, name, counted(getattr(module, name), calls))
@@ -172,7 +158,7 @@ def counted(function: Callable[..., Any], calls: list[str]) -> Callable[..., Any
     return called
 
 
-def test_other_settings_of_a_report_get_their_own_files(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_other_settings_of_a_report_get_their_own_files(report, tmp_path):
     folder = tmp_path / "some" / "kept"
     assert report(f"results_dir={folder}")[0] == 0
     before = {path: path.read_bytes() for path in (folder / "tables").iterdir()}
@@ -189,23 +175,21 @@ def test_other_settings_of_a_report_get_their_own_files(report: Callable[..., tu
 @pytest.mark.parametrize(
     ("metric", "margin"), [("val_loss", []), ("f1", ["report.margin=0.1"]), (None, ["report.margin=0.1"])]
 )
-def test_a_recorded_margin_is_that_of_the_recorded_metric(
-    metric: str | None, margin: list[str], tmp_path: Path
-) -> None:
+def test_a_recorded_margin_is_that_of_the_recorded_metric(metric, margin, tmp_path):
     write_results(tmp_path / "kept", "sweep=batch_scaling", "report.metric=f1", "report.margin=0.1")
     asked = ["mode=report", f"results_dir={tmp_path}/kept", *([f"report.metric={metric}"] if metric else [])]
     completed = with_recorded(asked).arguments
     assert [argument for argument in completed if argument.startswith("report.margin")] == margin
 
 
-def test_a_report_refuses_a_target_that_no_trial_timed(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_a_report_refuses_a_target_that_no_trial_timed(report, tmp_path):
     folder = tmp_path / "other" / "kept"
     write_results(folder, *RECORDED, fingerprint={"config": {}})
     status, told = report(f"results_dir={folder}", "report.target=0.95")
     assert status == 2 and "report.target=0.95" in told and "no time to a target" in told
 
 
-def test_commands_of_a_report_have_its_settings() -> None:
+def test_commands_of_a_report_have_its_settings():
     ran = ["sweep=batch_scaling", "report.margin=0.1", "report.price_per_gpu_hour=2"]
     history = History([Record(kind=Kind.SWEEP, value={"fingerprint": {}, "driver": {"arguments": ran}})])
     asked = ["sweep=batch_scaling", "report.margin=0.1", "report.price_per_gpu_hour=3", "mode=report"]
@@ -225,22 +209,17 @@ def test_commands_of_a_report_have_its_settings() -> None:
         ("moved", "renamed", ["sweep.name=mine"], ["results_dir={}/moved", "sweep.name=renamed"]),
     ],
 )
-def test_commands_of_a_report_name_the_folder_that_the_results_are_in(
-    place: str, name: str, ran: list[str], told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_results(tmp_path / place / name, "sweep=batch_scaling", *ran, sweep="mine")
+def test_commands_of_a_report_name_the_folder_that_the_results_are_in(place, name, ran, told, folder):
+    write_results(folder / place / name, "sweep=batch_scaling", *ran, sweep="mine")
     completed = with_recorded(["mode=report", f"results_dir={place}/{name}"])
     with compose.initialised():
         assert completed.results
         _, arguments = what_if(completed.results.history, compose.Composition(completed.arguments))
-    assert arguments == ["sweep=batch_scaling", *(word.format(tmp_path) for word in told)]
+    assert arguments == ["sweep=batch_scaling", *(word.format(folder) for word in told)]
 
 
 @pytest.mark.parametrize("name", ["what_if", "what_if/report.margin=0.3"])
-def test_other_files_are_not_written_through_a_link(
-    report: Callable[..., tuple[int, str]], tmp_path: Path, name: str
-) -> None:
+def test_other_files_are_not_written_through_a_link(report, tmp_path, name):
     folder, outside = tmp_path / "some" / "kept", tmp_path / "outside"
     outside.mkdir()
     (folder / name).parent.mkdir(exist_ok=True)
@@ -250,9 +229,7 @@ def test_other_files_are_not_written_through_a_link(
     assert list(outside.iterdir()) == []
 
 
-def test_config_of_another_machine_is_replaced_by_defaults(
-    report: Callable[..., tuple[int, str]], tmp_path: Path
-) -> None:
+def test_config_of_another_machine_is_replaced_by_defaults(report, tmp_path):
     write_results(tmp_path / "gone", "hydra.searchpath=[file:///not/here]", "sweep=mine")
     status, told = report(f"results_dir={tmp_path}/gone")
     assert status == 0 and "/not/here" in told
@@ -284,17 +261,17 @@ def history_of(*arguments: Any, **driver: Any) -> History:
     return History([Record(kind=Kind.SWEEP, value=value)])
 
 
-def test_only_settings_of_a_report_are_taken_from_a_journal() -> None:
+def test_only_settings_of_a_report_are_taken_from_a_journal():
     kept = recorded_arguments(history_of(*RECORDED, *HOSTILE, 1, None, ["mode=run"], "trainable=<of the program>"))
     assert kept == ["sweep=batch_scaling", "report.margin=0.05", "++trainable.reference_batch_size=16"]
 
 
 @pytest.mark.parametrize("arguments", ["report.margin=1", {"report.margin": 1}, None, ["report.margin=1"] * 20_000])
-def test_a_command_line_of_another_form_is_ignored(arguments: Any) -> None:
+def test_a_command_line_of_another_form_is_ignored(arguments):
     assert recorded_arguments(history_of(arguments=arguments)) == []
 
 
-def test_hostile_arguments_do_not_prevent_a_report(report: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+def test_hostile_arguments_do_not_prevent_a_report(report, tmp_path):
     write_results(tmp_path / "theirs", *HOSTILE)
     assert report(f"results_dir={tmp_path}/theirs")[0] == 0
     assert (tmp_path / "theirs/tables/summary.csv").is_file()
@@ -304,14 +281,12 @@ def test_hostile_arguments_do_not_prevent_a_report(report: Callable[..., tuple[i
     ("arguments", "kept"),
     [(["report.margin=0.1"], 1), (["a=1"] * 101, 0), (["a=" + "x" * 20_000], 0), ("a=1", 0), ([1, "a=1"], 1)],
 )
-def test_too_many_recorded_arguments_are_none(arguments: object, kept: int) -> None:
+def test_too_many_recorded_arguments_are_none(arguments, kept):
     history = cast(History, SimpleNamespace(driver={"arguments": arguments}))
     assert len(arguments_in(history)) == kept
 
 
-def test_a_recorded_metric_keeps_a_report_of_another_margin(
-    report: Callable[..., tuple[int, str]], tmp_path: Path
-) -> None:
+def test_a_recorded_metric_keeps_a_report_of_another_margin(report, tmp_path):
     write_results(tmp_path / "losses", "sweep=batch_scaling", "report.metric=val_loss")
     assert "is meant for" not in report(f"results_dir={tmp_path}/losses")[1]
     assert main(["mode=status", f"results_dir={tmp_path}/losses"]) == 0

@@ -1,9 +1,7 @@
 """mode=status and mode=list: the state of sweeps, while a driver runs and without one."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from tests.unit.orchestrator.records import record_of
 
 
 @pytest.fixture
-def told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+def told(tmp_path, capsys):
     def run(mode: str, *arguments: str) -> Any:
         assert main([f"mode={mode}", f"results_dir={tmp_path}", "format=json", *arguments]) == 0
         return json.loads(capsys.readouterr().out)
@@ -40,9 +38,7 @@ def ago(seconds: float) -> str:
     return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="seconds")
 
 
-def test_status_of_a_running_sweep(
-    told: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_of_a_running_sweep(told, tmp_path, capsys):
     folder = ResultsFolder(tmp_path / "mine")
     with DirectoryLock(folder), Journal.open(folder.journal) as journal:
         start_sweep(journal)
@@ -73,7 +69,7 @@ def test_status_of_a_running_sweep(
     assert status["state"] == "not finished" and status["trials"]["waiting"] == 3
 
 
-def test_status_is_printed(told: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_is_printed(told, tmp_path, capsys):
     folder = ResultsFolder(tmp_path / "[bold]")
     folder.create()
     with Journal.open(folder.journal) as journal:
@@ -85,9 +81,7 @@ def test_status_is_printed(told: Callable[..., Any], tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("value", [7, 1.5, True, None, "", "[/red]", "\x1b[31m", ["x"], {"name": {"a": [1]}}])
-def test_list_shows_any_value_of_a_strangers_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: Any
-) -> None:
+def test_list_shows_any_value_of_a_strangers_table(tmp_path, capsys, value):
     folder = ResultsFolder(tmp_path / "a[/red]" / "[bold]")
     folder.root.parent.mkdir(parents=True)
     folder.create()
@@ -99,7 +93,7 @@ def test_list_shows_any_value_of_a_strangers_table(
     assert "[/red]" in told and "[bold]" in told and "\x1b" not in told
 
 
-def test_list_has_verdicts_and_configs(told: Callable[..., Any], tmp_path: Path) -> None:
+def test_list_has_verdicts_and_configs(told, tmp_path):
     for name, text in (("one", '{"verdict": "clear", "recommended": {"name": "2×64"}}'), ("two", "[1"), ("three", "")):
         folder = ResultsFolder(tmp_path / name)
         folder.create()
@@ -117,7 +111,7 @@ def test_list_has_verdicts_and_configs(told: Callable[..., Any], tmp_path: Path)
 
 
 @pytest.mark.parametrize("asked", ["mode=logs", "logs", "mode=show", "mode=log trial={id}", "logs {id}"])
-def test_the_log_of_a_failed_trial_is_named(asked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_of_a_failed_trial_is_named(asked, tmp_path, capsys):
     folder = ResultsFolder(tmp_path / "one")
     folder.create()
     with Journal.open(folder.journal) as journal:
@@ -131,7 +125,7 @@ def test_the_log_of_a_failed_trial_is_named(asked: str, tmp_path: Path, capsys: 
     assert str(folder.trial("0123abcd")) in capsys.readouterr().out
 
 
-def test_status_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_without_results_is_refused(tmp_path, capsys):
     assert main(["mode=status", f"results_dir={tmp_path}"]) == 2
     assert main(["mode=status", "sweep=batch_scaling", f"results_dir={tmp_path}"]) == 2
     assert capsys.readouterr().err.count(str(tmp_path)) == 2

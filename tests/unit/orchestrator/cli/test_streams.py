@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_closed_reader_does_not_end_the_program(name: str) -> None:
+def test_closed_reader_does_not_end_the_program(name):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen([sys.executable, "-c", LONG, name], text=True, **pipes)
     assert process.stdin and process.stdout and process.stderr
@@ -51,7 +50,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("who", ["command", "program"])
-def test_full_disk_does_not_end_the_program(who: str) -> None:
+def test_full_disk_does_not_end_the_program(who):
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-c", FULL, who], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 3 and done.stderr.count("No space left on device") == 1
@@ -60,7 +59,7 @@ def test_full_disk_does_not_end_the_program(who: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "status"), [("run", 0), ("plan", 1), ("list", 1)])
-def test_only_modes_that_print_their_result_fail_on_a_full_disk(tmp_path: Path, mode: str, status: int) -> None:
+def test_only_modes_that_print_their_result_fail_on_a_full_disk(tmp_path, mode, status):
     overrides = ("sweep=batch_scaling", "backend=inprocess", "trainable=noop", "report.html=false", f"mode={mode}")
     axes = ("gpus=[1]", "device_batch_size=[8]", "lr_rule=[none]")
     command = [sys.executable, "-m", "orchestrator", *overrides, *(f"sweep.axes.{axis}" for axis in axes)]
@@ -71,7 +70,7 @@ def test_only_modes_that_print_their_result_fail_on_a_full_disk(tmp_path: Path, 
     assert done.returncode == status and b"Traceback" not in done.stderr
 
 
-def test_output_to_a_full_nonblocking_pipe_arrives_complete() -> None:
+def test_output_to_a_full_nonblocking_pipe_arrives_complete():
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     program = "from orchestrator.cli.streams import outlast_readers as o; o(); print('x' * 500_000)"
@@ -81,7 +80,7 @@ def test_output_to_a_full_nonblocking_pipe_arrives_complete() -> None:
         assert reader.read() == "x" * 500_000 + "\n" and process.wait(30) == 0
 
 
-def test_long_output_arrives_complete() -> None:
+def test_long_output_arrives_complete():
     program = "from orchestrator.cli.streams import outlast_readers as o; o(); print('\u2713' * 70_000)"
     told = subprocess.run(
         [sys.executable, "-X", "utf8", "-c", program], capture_output=True, text=True, encoding="utf8"

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ from tests.unit.orchestrator.requests import shipped_config, with_value
 
 
 @pytest.mark.parametrize("counts", ["auto", "[1,2]"])
-def test_cells_are_looked_up_once_gpu_counts_are_known(counts: str) -> None:
+def test_cells_are_looked_up_once_gpu_counts_are_known(counts):
     """A cluster may have three GPUs: `auto` has a cell for them there."""
     both = ("rerun={gpus:3}", "sweep.baseline={gpus:3}")
     with initialised():
@@ -67,7 +66,7 @@ def test_values_of_gpus_are_looked_up_on_the_nodes_of_the_sweep(capsys):
         ("mode=delete stray optimzer=adamw", ["'optimzer=adamw'", "unknown mode 'delete'"]),
     ],
 )
-def test_only_a_wrong_mode_hides_a_stray_word(words: str, told: list[str], capsys) -> None:
+def test_only_a_wrong_mode_hides_a_stray_word(words, told, capsys):
     assert main(["sweep=batch_scaling", *words.split(" ")]) == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
     assert len(errors) == len(told) and all(part in line for part, line in zip(told, errors, strict=True)), errors
@@ -173,7 +172,6 @@ def test_margin_of_a_sweep_file_is_not_that_of_another_metric(given, is_refused)
 
 
 def test_labels_need_a_cluster(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     config = with_value(CONFIG, "cluster.labels", {"market-type": "spot"})
     (line,) = errors(config)
     assert "cluster.labels" in line and "cluster.address" in line
@@ -297,11 +295,8 @@ def test_axis_that_no_trial_receives_is_refused(trainable, axis, copied, capsys)
         (["train.py", "{device_batch_size}", "{lr}"], 1, ["train.py", "{device_batch_size}", "{lr}"]),
     ],
 )
-def test_a_wrong_command_is_refused_once_with_the_whole_line(
-    typed: list[str], errors: int, line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").touch()
+def test_a_wrong_command_is_refused_once_with_the_whole_line(typed, errors, line, folder, capsys):
+    (folder / "train.py").touch()
     plan = ["sweep=batch_scaling", "mode=plan"]
     assert main([*plan, "--", "python", *typed]) == 2
     *told, last = capsys.readouterr().err.splitlines()
@@ -311,15 +306,12 @@ def test_a_wrong_command_is_refused_once_with_the_whole_line(
 
 
 @pytest.mark.parametrize(("rates", "status"), [("lr: 0.3, reference_batch_size: 32", 0), ("lr: 0.1", 2), ("", 2)])
-def test_rates_in_a_file_of_the_users_are_given(
-    rates: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / "train.py").touch()
+def test_rates_in_a_file_of_the_users_are_given(rates, status, folder, capsys):
+    (folder / "sweep").mkdir()
+    (folder / "train.py").touch()
     defaults = "defaults: [batch_scaling, {override /trainable: command}, _self_]"
     text = f"# @package _global_\n{defaults}\nsweep: {{name: mine}}\ntrainable: {{{rates}}}\n"
-    (tmp_path / "sweep" / "mine.yaml").write_text(text)
+    (folder / "sweep" / "mine.yaml").write_text(text)
     argv = ["python", "train.py", "{device_batch_size}", "{gpus}", "{lr}"]
     asked = ["-cd", ".", "sweep=mine", "mode=plan"]
     assert main([*asked, f"trainable.argv={literal(argv)}"]) == main([*asked, "--", *argv]) == status

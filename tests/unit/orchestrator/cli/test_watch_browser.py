@@ -2,10 +2,7 @@
 
 from typing import Any
 
-import pytest
-
 from orchestrator.store.journal import Journal
-from orchestrator.store.results_folder import ResultsFolder
 from tests.unit.orchestrator.browser import BROWSER_MARKS, ask, chromium, wait_for
 from tests.unit.orchestrator.cli.watched import EVIL, RUNNING, SECRET, served, write_end, write_epochs, write_sweep
 from tests.unit.orchestrator.records import record_of
@@ -17,7 +14,7 @@ def text(browser: Any) -> str:
     return str(ask(browser, "return document.body.innerText"))
 
 
-def test_the_page_follows_the_sweep(results_folder: ResultsFolder, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_page_follows_the_sweep(results_folder, tmp_path_factory):
     with (
         Journal.open(results_folder.journal) as journal,
         served(results_folder.root) as server,

@@ -3,10 +3,8 @@
 import json
 import os
 import socket
-from collections.abc import Iterator
 from contextlib import ExitStack
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,14 +14,13 @@ from orchestrator.cli.app import main
 from orchestrator.cli.watch_page import Server
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind
-from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.telemetry.timing_gate import FAULTS, Fault
 from tests.unit.orchestrator.cli.watched import EVIL, RUNNING, SECRET, served, write_end, write_epochs, write_sweep
 from tests.unit.orchestrator.records import record_of
 
 
 @pytest.fixture
-def server(results_folder: ResultsFolder) -> Iterator[Server]:
+def server(results_folder):
     with Journal.open(results_folder.journal) as journal:
         write_sweep(journal, results_folder)
         with served(results_folder.root) as server:
@@ -49,7 +46,7 @@ def value(server: Server, trial_id: str = "") -> dict[str, Any]:
     return dict(json.loads(body))
 
 
-def test_value_of_a_running_sweep(server: Server, results_folder: ResultsFolder) -> None:
+def test_value_of_a_running_sweep(server, results_folder):
     told = value(server)
     assert told["state"]["state"] == "running"
     assert told["state"]["trials"] == {"failed": 1, "ok": 3, "running": 1, "waiting": 1}
@@ -67,7 +64,7 @@ def test_value_of_a_running_sweep(server: Server, results_folder: ResultsFolder)
     assert value(server)["running"][0]["epoch"] == 3
 
 
-def test_disturbed_timings_are_no_leaders(server: Server) -> None:
+def test_disturbed_timings_are_no_leaders(server):
     told = value(server)
     by_id = {row["trial_id"]: row for row in told["ended"]}
     assert by_id["ok-2-1"]["rate"] == 9000 and "disturbed" in by_id["ok-2-1"]["note"]
@@ -76,7 +73,7 @@ def test_disturbed_timings_are_no_leaders(server: Server) -> None:
     assert "1,800 samples/s" in told["leaders"][0] and "2 GPUs 1.80×" in told["leaders"][1]
 
 
-def test_a_straggler_is_noted_without_reasons(results_folder: ResultsFolder) -> None:
+def test_a_straggler_is_noted_without_reasons(results_folder):
     with Journal.open(results_folder.journal) as journal, served(results_folder.root) as server:
         journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {}})
         for seed, rate in enumerate((1000.0, 1001.0, 1002.0, 500.0)):
@@ -86,7 +83,7 @@ def test_a_straggler_is_noted_without_reasons(results_folder: ResultsFolder) -> 
     assert notes == {"0": "", "1": "", "2": "", "3": FAULTS[Fault.STRAGGLER][0]}
 
 
-def test_a_trial_that_ends_is_shown_without_another_start(results_folder: ResultsFolder) -> None:
+def test_a_trial_that_ends_is_shown_without_another_start(results_folder):
     with Journal.open(results_folder.journal) as journal, served(results_folder.root) as server:
         write_sweep(journal, results_folder)
         before = value(server)["ended"]
@@ -108,7 +105,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("status", REFUSED)
-def test_only_the_page_is_served_to_this_machine_with_the_token(server: Server, status: int) -> None:
+def test_only_the_page_is_served_to_this_machine_with_the_token(server, status):
     for path, headers in REFUSED[status]:
         told, body, _ = reply(server, path.replace("TOKEN", server.token), **headers)
         assert told == status and "trials" not in body, (path, headers)
@@ -116,7 +113,7 @@ def test_only_the_page_is_served_to_this_machine_with_the_token(server: Server, 
         assert reply(server, f"/?token={server.token}", Host=host)[0] == 200
 
 
-def test_connections_that_send_nothing_keep_nobody_out(server: Server) -> None:
+def test_connections_that_send_nothing_keep_nobody_out(server):
     with ExitStack() as stack:
         silent = [
             stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
@@ -129,7 +126,7 @@ def test_connections_that_send_nothing_keep_nobody_out(server: Server) -> None:
             silent[-1].recv(1)
 
 
-def test_the_page_may_load_nothing_from_elsewhere(server: Server) -> None:
+def test_the_page_may_load_nothing_from_elsewhere(server):
     status, body, headers = reply(server, f"/?token={server.token}")
     policy = headers["Content-Security-Policy"]
     assert status == 200 and "default-src 'none'" in policy and "unsafe" not in policy
@@ -138,7 +135,7 @@ def test_the_page_may_load_nothing_from_elsewhere(server: Server) -> None:
     assert (headers["Cache-Control"], headers["Referrer-Policy"]) == ("no-store", "no-referrer")
 
 
-def test_logs_have_no_secrets(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_have_no_secrets(server, monkeypatch):
     told = value(server, RUNNING)
     (log,) = told["logs"]
     assert log["name"] == "rank0.log" and log["text"].endswith("last line\n") and EVIL in log["text"]
@@ -153,9 +150,7 @@ def test_logs_have_no_secrets(server: Server, monkeypatch: pytest.MonkeyPatch) -
         * ((watch_page.LOG_CHARACTERS + watch_page._LONGEST_SECRET - 10) // 3),  # what is read begins within the secret
     ],
 )
-def test_only_the_end_of_a_log_is_sent_and_no_half_secret(
-    server: Server, results_folder: ResultsFolder, end: str
-) -> None:
+def test_only_the_end_of_a_log_is_sent_and_no_half_secret(server, results_folder, end):
     path = results_folder.trial(RUNNING) / "rank0.log"
     path.write_text("x" * 30_000 + SECRET + end)
     (log,) = value(server, RUNNING)["logs"]
@@ -163,13 +158,13 @@ def test_only_the_end_of_a_log_is_sent_and_no_half_secret(
     assert log["text"].strip(end[0] + "<hidden>") == ""
 
 
-def test_logs_of_other_folders_are_not_read(server: Server) -> None:
+def test_logs_of_other_folders_are_not_read(server):
     for trial_id in ("..", "../..", "%2e%2e%2f", "unknown", "a" * 100, "%00"):
         told = value(server, trial_id)
         assert told["logs"] == [] and "root" not in told["curves"]
 
 
-def test_links_and_pipes_in_a_foreign_folder_are_left_out(server: Server, results_folder: ResultsFolder) -> None:
+def test_links_and_pipes_in_a_foreign_folder_are_left_out(server, results_folder):
     folder = results_folder.trial("failed-1")
     (results_folder.root / "private").write_text("private")
     (folder / "a.log").symlink_to(results_folder.root / "private")
@@ -186,7 +181,7 @@ def test_links_and_pipes_in_a_foreign_folder_are_left_out(server: Server, result
     assert results_folder.metrics("ok-2-0").read_text() and told["curves"]["failed-1"] == []
 
 
-def test_odd_files_of_a_running_trial_do_not_end_the_page(server: Server, results_folder: ResultsFolder) -> None:
+def test_odd_files_of_a_running_trial_do_not_end_the_page(server, results_folder):
     results_folder.metrics(RUNNING).write_text('{"epoch": "one", "loss": [1]}\nnull\n')
     for text in ("", "[", "- 1", "{batch: 1}", "{axes: {}, batch: {shares: []}, lr: 1}"):
         results_folder.config(RUNNING).write_text(text)
@@ -194,7 +189,7 @@ def test_odd_files_of_a_running_trial_do_not_end_the_page(server: Server, result
         assert told["running"][0]["cell"] == "" and told["curves"][RUNNING] == [[None, None, None]]
 
 
-def test_a_dead_and_a_finished_sweep_are_shown(results_folder: ResultsFolder) -> None:
+def test_a_dead_and_a_finished_sweep_are_shown(results_folder):
     with Journal.open(results_folder.journal) as journal:
         write_sweep(journal, results_folder)
     with served(results_folder.root) as server:
@@ -212,15 +207,13 @@ def test_a_dead_and_a_finished_sweep_are_shown(results_folder: ResultsFolder) ->
         assert value(server)["report"] == str(results_folder.page)
 
 
-def test_the_page_asks_so_seldom_that_answers_take_a_small_share(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_asks_so_seldom_that_answers_take_a_small_share(server, monkeypatch):
     assert value(server)["again_s"] >= watch_page.EVERY_S
     clock = iter((10.0, 10.5))
     monkeypatch.setattr(watch_page.time, "thread_time", lambda: next(clock))
     assert value(server)["again_s"] == pytest.approx(0.5 / watch_page.SHARE)
 
 
-def test_watch_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_without_results_is_refused(tmp_path, capsys):
     assert main(["mode=watch", "sweep=batch_scaling", f"results_dir={tmp_path}"]) == 2
     assert str(tmp_path) in capsys.readouterr().err

@@ -75,8 +75,7 @@ mode=launch
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_errors(name, golden, capsys, folder, monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def test_errors(name, golden, capsys, folder):
     lines = []
     for given in map(shlex.split, REQUESTS[name].strip().splitlines()):
         mode = () if any(word.startswith("mode=") for word in given) else ("mode=plan",)

@@ -17,7 +17,7 @@ def test_shell_command_leaves_out_implied_nulls():
     assert shlex.split(shell_command(asked))[-2:] == ["sweep.axes.global_batch_size=null", "trainable.argv='a {lr}'"]
 
 
-def test_a_program_that_uv_started_is_started_by_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_uv_started_is_started_by_it_again(monkeypatch):
     monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
     assert shell_command(["mode=plan"]) == "uv run python -m orchestrator mode=plan"
 
@@ -54,7 +54,7 @@ def test_config_folder_becomes_one_flag():
         ["sweep=batch_scaling", "sweep.name=mine", "--", "python", "-m", "my.mod", "--bs={device_batch_size}", "null"],
     ],
 )
-def test_shell_command_is_what_a_person_types(typed: list[str]) -> None:
+def test_shell_command_is_what_a_person_types(typed):
     read = rewritten(with_command(typed))
     assert read != typed
     assert shlex.split(shell_command(read))[3:] == typed

@@ -181,7 +181,7 @@ INTERPOLATIONS = [by_interpolation, by_interpolation_of_the_section]
 
 
 @pytest.fixture
-def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def theirs(tmp_path, monkeypatch):
     folder = tmp_path / "theirs"
     for name in ("sweep", "part", "here"):
         (folder / name).mkdir(parents=True)
@@ -207,7 +207,7 @@ def keys_by_ways() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("key", "way"), list(keys_by_ways()))
-def test_a_strangers_file_sets_no_forbidden_key(theirs: Path, key: str, way: Callable[..., list[str]]) -> None:
+def test_a_strangers_file_sets_no_forbidden_key(theirs, key, way):
     overrides = way(theirs, key, FORBIDDEN[key])
     with pytest.raises(ConfigError) as error:
         composed(theirs, overrides)
@@ -216,24 +216,24 @@ def test_a_strangers_file_sets_no_forbidden_key(theirs: Path, key: str, way: Cal
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_the_same_ways_set_other_keys(theirs: Path, way: Callable[..., list[str]]) -> None:
+def test_the_same_ways_set_other_keys(theirs, way):
     overrides = way(theirs, "report.margin", 0.5)
     assert composed(theirs, overrides).config["report"]["margin"] == 0.5
 
 
-def test_every_forbidden_key_of_a_file_is_named(theirs: Path) -> None:
+def test_every_forbidden_key_of_a_file_is_named(theirs):
     with pytest.raises(ConfigError) as error:
         composed(theirs, with_all(theirs, FORBIDDEN))
     told = "\n".join(error.value.errors)
     assert [key for key in FORBIDDEN if f"theirs.yaml: {key.removesuffix('._target_')}" not in told] == []
 
 
-def test_values_that_are_no_destination_are_allowed(theirs: Path) -> None:
+def test_values_that_are_no_destination_are_allowed(theirs):
     config = OmegaConf.create(dict(composed(theirs, with_all(theirs, ALLOWED)).config))
     assert {key: OmegaConf.select(config, key) for key in ALLOWED} == ALLOWED
 
 
-def test_every_destination_is_a_key_and_is_tried() -> None:
+def test_every_destination_is_a_key_and_is_tried():
     keys = {*DESTINATIONS, *SWITCHES}
     assert keys <= set(FORBIDDEN) & set(ALLOWED)
     assert {key for key in keys if not key.startswith(("launch.options.", "data."))} <= set(SCHEMA)
@@ -246,7 +246,7 @@ def test_every_destination_is_a_key_and_is_tried() -> None:
         *("trusted_modules.0", "trusted_modules[0]", "[trusted_modules].0", ".trusted_modules.0"),
     ],
 )
-def test_an_axis_sets_no_key_of_a_whole_sweep(theirs: Path, axis: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_axis_sets_no_key_of_a_whole_sweep(theirs, axis, monkeypatch):
     (theirs.parent / "here/mine.py").write_text("def check(config): raise SystemExit('run')\n")
     monkeypatch.syspath_prepend(theirs.parent / "here")
     axes = {axis: [["mine"]], "trainable._check_": ["mine:check"], "gpus": [1], "device_batch_size": [8]}
@@ -265,24 +265,21 @@ def test_an_axis_sets_no_key_of_a_whole_sweep(theirs: Path, axis: str, monkeypat
         *(("mode", mode) for mode in (*SCHEMA["mode"].words, None, "${oc.env:MODE}", ["init"]) if mode != "run"),
     ],
 )
-def test_values_that_only_resemble_this_machine_or_folder_are_refused(
-    key: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "link").symlink_to(tmp_path.parent)
-    (tmp_path / "loop").symlink_to("loop")
+def test_values_that_only_resemble_this_machine_or_folder_are_refused(key, value, folder):
+    (folder / "link").symlink_to(folder.parent)
+    (folder / "loop").symlink_to("loop")
     theirs = {"source": "file:///theirs", "name": "sweep/theirs", "package": "", "is_primary": False, "is_typed": False}
     with pytest.raises(ConfigError, match=re.escape(key)):
         check_file(ConfigFile(config=OmegaConf.create(nested(key, value)), **theirs))
 
 
-def test_the_own_primary_config_chooses_destinations(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_own_primary_config_chooses_destinations(theirs, monkeypatch):
     overrides = in_a_primary_config_elsewhere(theirs, "cluster.address", "ray.example:6379")
     monkeypatch.chdir(theirs.parent)
     assert composed(theirs, overrides).config["cluster"]["address"] == "ray.example:6379"
 
 
-def test_a_typed_group_of_hydra_places_a_file_only_there(theirs: Path) -> None:
+def test_a_typed_group_of_hydra_places_a_file_only_there(theirs):
     (theirs / "hydra/job_logging").mkdir(parents=True)
     file = theirs / "hydra/job_logging/mine.yaml"
     file.write_text("version: 1\nroot: null\n")
@@ -292,6 +289,6 @@ def test_a_typed_group_of_hydra_places_a_file_only_there(theirs: Path) -> None:
         composed(theirs, ["sweep=batch_scaling", "hydra/job_logging=mine"])
 
 
-def test_the_command_line_places_a_file_into_hydras_section(theirs: Path) -> None:
+def test_the_command_line_places_a_file_into_hydras_section(theirs):
     (theirs / "part/part.yaml").write_text("env_set: {A: b}\n")
     assert composed(theirs, ["+part@hydra.job=part"]).config["strategy"] == "auto"

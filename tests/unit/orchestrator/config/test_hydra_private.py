@@ -172,16 +172,14 @@ WRONG_YAML = {
 
 @pytest.mark.parametrize("text", WRONG_YAML.values(), ids=WRONG_YAML)
 @pytest.mark.parametrize("has_libyaml", [True, False])
-def test_values_without_meaning_are_an_error_in_yaml(
-    text: str, has_libyaml: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_without_meaning_are_an_error_in_yaml(text, has_libyaml, monkeypatch):
     monkeypatch.setattr(yaml, "__with_libyaml__", has_libyaml)
     loader: Any = yaml_private._yaml_loader.__wrapped__()
     with pytest.raises(yaml.YAMLError):
         yaml.load(f"a: {text}", Loader=loader)  # noqa: S506
 
 
-def test_a_program_reads_its_own_files_during_a_sweep(tmp_path: Path) -> None:
+def test_a_program_reads_its_own_files_during_a_sweep(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text("a: 1")
     with initialised():

@@ -72,7 +72,7 @@ def test_value_without_a_literal_is_an_error():
         literal(object())
 
 
-def test_rerun_is_one_value() -> None:
+def test_rerun_is_one_value():
     for given, override in (
         ({"gpus": 2, "seed": 0}, "rerun={gpus:2,seed:0}"),
         (["12e4", {"seed": [0, 1]}], "rerun=['12e4',{seed:[0,1]}]"),
@@ -89,7 +89,7 @@ def test_rerun_is_one_value() -> None:
         (["./my run.sh", r"\d+"], "my_run"),
     ],
 )
-def test_words_behind_dashes_are_the_command(words: list[str], name: str) -> None:
+def test_words_behind_dashes_are_the_command(words, name):
     *given, named, trainable, argv = with_command(["sweep=batch_scaling", "mode=plan", "--", *words])
     assert given == ["sweep=batch_scaling", "mode=plan"] and trainable == "trainable=command"
     assert named == f"sweep.name={name}"
@@ -108,7 +108,7 @@ def test_words_behind_dashes_are_the_command(words: list[str], name: str) -> Non
         (["--", "train.sh", "{batch_size}", "{learning_rate}"], " -- train.sh {device_batch_size} {lr}$"),
     ],
 )
-def test_unclear_command_behind_dashes_is_refused(arguments: list[str], expected: str) -> None:
+def test_unclear_command_behind_dashes_is_refused(arguments, expected):
     with pytest.raises(ConfigError, match=expected):
         with_command(arguments)
 
@@ -130,18 +130,18 @@ def test_unclear_command_behind_dashes_is_refused(arguments: list[str], expected
         ("python t.py --lr {lr}", "python t.py --lr {lr}"),
     ],
 )
-def test_the_line_to_type_varies_the_numbers_of_a_command(command: str, told: str) -> None:
+def test_the_line_to_type_varies_the_numbers_of_a_command(command, told):
     with pytest.raises(ConfigError) as refused:
         with_command(["mode=plan", "--", *command.split()])
     assert refused.value.errors[0].endswith(f" -- {told}")
 
 
-def test_command_behind_dashes_has_no_interpolations() -> None:
+def test_command_behind_dashes_has_no_interpolations():
     """A shell's `${NAME}` reaches the command as it is typed."""
     assert with_command(["sweep=batch_scaling", "--", "echo", "${{HOME}}"])[-1] == "trainable.argv=[echo,'\\${{HOME}}']"
 
 
-def test_own_dashes_of_the_command_are_no_flags(capsys) -> None:
+def test_own_dashes_of_the_command_are_no_flags(capsys):
     words = ["python", "train.py", "--multirun", "--help", "-m", "--cfg=job"]
     assert main(["sweep=batch_scaling", "mode=plan", "sweep.axes.seed=[0]", "--", *words]) in (0, 2)
     assert "no such file" in capsys.readouterr().err
@@ -159,12 +159,12 @@ def test_own_dashes_of_the_command_are_no_flags(capsys) -> None:
         ("sweep.axes.optimizer.momentum=range(0,3)", "++sweep.axes={optimizer.momentum:'range(0,3)'}"),
     ],
 )
-def test_what_a_shell_or_hydra_leaves_is_read(typed: str, read: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_shell_or_hydra_leaves_is_read(typed, read, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     assert rewritten([typed])[0] == read
 
 
 @pytest.mark.parametrize("key", ["results_dir", "data.path", "init.dir", "compare.with", "forecast.prices"])
-def test_a_home_of_nobody_is_an_error_of_any_key(key: str) -> None:
+def test_a_home_of_nobody_is_an_error_of_any_key(key):
     with pytest.raises(ConfigError, match="no user 'nobody_here'"):
         rewritten([f"{key}=~nobody_here/x"])

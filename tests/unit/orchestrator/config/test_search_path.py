@@ -20,7 +20,7 @@ budget: {epochs: 3}
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my/model").mkdir(parents=True)
     (tmp_path / "my/mine.yaml").write_text(PRIMARY)
@@ -40,7 +40,7 @@ def _without_times(plan: str) -> list[dict[str, Any]]:
     return [{key: value for key, value in trial.items() if not key.endswith("_s")} for trial in trials]
 
 
-def test_own_primary_config_extends_the_shipped_one(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_primary_config_extends_the_shipped_one(own, capsys):
     assert main(["-cd", "my", "--config-name", "mine", "mode=plan", "format=json"]) == 0
     by_primary = _without_times(capsys.readouterr().out)
     axes = ("gpus=[1]", "device_batch_size=[8,16]", "lr_rule=[none]", "seed=[0]")
@@ -50,7 +50,7 @@ def test_own_primary_config_extends_the_shipped_one(own: Path, capsys: pytest.Ca
     assert {trial["device_batch_size"] for trial in by_primary} == {8, 16}
 
 
-def test_overrides_of_an_own_primary_config_are_checked(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overrides_of_an_own_primary_config_are_checked(own, capsys):
     given = ("-cd", "my", "--config-name=mine")
     errors = told(capsys, *given, "budgt.epochs=3", "model=small_cn")
     assert "budget.epochs" in errors and "small_cnn" in errors
@@ -59,9 +59,7 @@ def test_overrides_of_an_own_primary_config_are_checked(own: Path, capsys: pytes
     assert capsys.readouterr().out.count("2 trials to run") == 2
 
 
-def test_own_choice_with_a_shipped_name_is_refused_unless_identical(
-    own: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_own_choice_with_a_shipped_name_is_refused_unless_identical(own, capsys):
     (own / "model/small_cnn.yaml").write_text("name: small_cnn\nwidth: 3\n")
     assert told(capsys, "-cd", "my", "sweep=batch_scaling").startswith("model=small_cnn: the shipped config")
     axis = "sweep.axes.model=[mlp,small_cnn]"
@@ -72,7 +70,7 @@ def test_own_choice_with_a_shipped_name_is_refused_unless_identical(
     assert main(["-cd", "my", "sweep=batch_scaling", "mode=plan"]) == 0
 
 
-def test_missing_config_folder_is_an_error(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_config_folder_is_an_error(own, capsys):
     (error,) = told(capsys, "-cd", "nope", "sweep=batch_scaling").splitlines()
     assert error.startswith("-cd nope: ")
     search = "hydra.searchpath=[file://my,file://nope]"
@@ -81,5 +79,5 @@ def test_missing_config_folder_is_an_error(own: Path, capsys: pytest.CaptureFixt
         run_sweep({"sweep": "batch_scaling"}, config_dir=own / "nope", quiet=True)
 
 
-def test_config_path_is_refused_with_a_hint(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_path_is_refused_with_a_hint(own, capsys):
     assert "-cd my adds" in told(capsys, "-cp", "my", "sweep=batch_scaling")

@@ -53,7 +53,7 @@ def planned(*records, rehearsals=KNOWN, **settings) -> Plan:
     return Plan.of(TRIALS, ends, GPUS, forecasts=forecasts)
 
 
-def test_rehearsals_are_kept_for_machines_of_the_same_kind(tmp_path: Path) -> None:
+def test_rehearsals_are_kept_for_machines_of_the_same_kind(tmp_path):
     file = tmp_path / "results" / "forecast.json"
     assert list(stored(file, GPUS)) == []
     store(file, Rehearsals(KNOWN), GPUS)
@@ -62,7 +62,7 @@ def test_rehearsals_are_kept_for_machines_of_the_same_kind(tmp_path: Path) -> No
     assert list(stored(file, [Node(name="host", cpus=16, gpus=0)])) == []
 
 
-def test_failed_rehearsals_are_tried_again(tmp_path: Path) -> None:
+def test_failed_rehearsals_are_tried_again(tmp_path):
     failed = replace(KNOWN[0], micro_batch=64, status=Status.FAILED, figures={})
     short = replace(failed, micro_batch=128, status=Status.OOM)
     store(tmp_path / "file", Rehearsals([*KNOWN, failed, short]), GPUS)
@@ -70,7 +70,7 @@ def test_failed_rehearsals_are_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"machine": "NVIDIA H100", "rehearsals": [{"kind": 1}]}'])
-def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(text, tmp_path):
     file = tmp_path / "forecast.json"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -78,7 +78,7 @@ def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
     assert str(file) in caught.value.errors[0]
 
 
-def test_cells_that_do_not_fit_are_infeasible_unless_they_are_to_be_tried() -> None:
+def test_cells_that_do_not_fit_are_infeasible_unless_they_are_to_be_tried():
     plan = planned()
     assert {key.partition("-")[0] for key in plan.infeasible} == {"128"} and plan.too_large == set(plan.infeasible)
     assert all("102.0 GB" in why for why in plan.infeasible.values())
@@ -87,7 +87,7 @@ def test_cells_that_do_not_fit_are_infeasible_unless_they_are_to_be_tried() -> N
     assert not planned(rehearsals=KNOWN[:1]).infeasible  # one micro-batch tells nothing of another
 
 
-def test_plans_have_durations_from_forecasts_until_trials_have_ended() -> None:
+def test_plans_have_durations_from_forecasts_until_trials_have_ended():
     of_eight = next(trial for trial in TRIALS if trial.cell_id == "8")
     plan = planned()
     forecast = plan.forecasts.forecast(of_eight)
@@ -98,7 +98,7 @@ def test_plans_have_durations_from_forecasts_until_trials_have_ended() -> None:
     assert planned(rehearsals=[]).durations.expected_s(of_eight) is None
 
 
-def test_the_journal_counts_more_than_rehearsals() -> None:
+def test_the_journal_counts_more_than_rehearsals():
     metrics = {"samples_per_s": 100.0, "peak_memory_gb": 11.0, "train_s": 50.0}
     first, second = (replace(ended(trial, wall_s=60.0), metrics=metrics) for trial in TRIALS[:2])
     faster = replace(second, metrics=metrics | {"samples_per_s": 140.0})
@@ -119,11 +119,11 @@ def test_the_journal_counts_more_than_rehearsals() -> None:
         ({"trainable": "trainables.supervised.training:train", "gang": replace(by_hand.GPU, gpus_per_rank=2)}, False),
     ],
 )
-def test_only_the_own_loop_is_rehearsed(change: dict[str, object], can: bool) -> None:
+def test_only_the_own_loop_is_rehearsed(change, can):
     assert can_rehearse(replace(TRIALS[0], **change)) == can  # type: ignore[arg-type]
 
 
-def test_trials_on_gpus_are_not_rehearsed_without_one(tmp_path: Path) -> None:
+def test_trials_on_gpus_are_not_rehearsed_without_one(tmp_path):
     own = [replace(trial, trainable="trainables.supervised.training:train") for trial in TRIALS]
     with pytest.raises(ConfigError):
         rehearse_missing(own, Forecasts(nodes=GPUS), tmp_path / "forecast.json", print)
@@ -133,14 +133,14 @@ def test_trials_on_gpus_are_not_rehearsed_without_one(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_processes_without_cores_are_not_rehearsed(tmp_path: Path) -> None:
+def test_processes_without_cores_are_not_rehearsed(tmp_path):
     gang = replace(by_hand.GPU, ranks=10_000, gpus_per_rank=0)
     many = replace(TRIALS[0], trainable="trainables.supervised.training:train", device="cpu", gang=gang)
     assert rehearse_missing([many], Forecasts(), tmp_path / "forecast.json", print) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_each_cell_has_a_row_with_its_price() -> None:
+def test_each_cell_has_a_row_with_its_price():
     rows = forecast_rows(planned(), request(price_per_gpu_hour=3.6).settings)
     assert [(row["cell_id"], row["trials"], row["fits"]) for row in rows] == [
         *(("8", 2, "yes"), ("32", 2, "yes"), ("128", 2, "no"))
@@ -151,7 +151,7 @@ def test_each_cell_has_a_row_with_its_price() -> None:
     assert forecast_rows(planned(rehearsals=[]), request().settings)[0]["source"] == "unknown"
 
 
-def test_table_of_forecasts(golden) -> None:
+def test_table_of_forecasts(golden):
     text = forecast_text(planned(), request(price_per_gpu_hour=2.5, currency="EUR"))
     assert max(map(len, text.splitlines()[:5])) <= 80
     golden("plan/forecast.txt", text)
@@ -159,7 +159,7 @@ def test_table_of_forecasts(golden) -> None:
     assert len(told["cells"]) == 3 and told["infeasible"] == 2
 
 
-def test_shipped_rehearsals_are_scaled_by_the_pace_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipped_rehearsals_are_scaled_by_the_pace_of_a_core(monkeypatch):
     nodes = [Node(name="host", cpus=2, gpus=0)]
     content = json.loads((Path(forecasts.__file__).parent / "shipped.json").read_text())
     monkeypatch.setattr(forecasts, "pace_s", lambda: 3 * content["pace_s"])
@@ -171,7 +171,7 @@ def test_shipped_rehearsals_are_scaled_by_the_pace_of_a_core(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", ["batch_scaling", "lm_scaling", "lm_critical_batch", "lm_layouts"])
-def test_shipped_sweeps_for_two_cores_have_a_duration(name: str) -> None:
+def test_shipped_sweeps_for_two_cores_have_a_duration(name):
     with initialised():
         trials = unchecked(f"sweep={name}").trials([Node(name="host", cpus=2, gpus=0)])
     known = Forecasts(rehearsals=forecasts.shipped([]))
@@ -179,7 +179,7 @@ def test_shipped_sweeps_for_two_cores_have_a_duration(name: str) -> None:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def pair(tmp_path, monkeypatch):
     monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
     monkeypatch.chdir(Path(__file__).parents[4])  # from which the processes import the module
     company = forecasts.RehearsalProcesses(2, tmp_path / "log")
@@ -200,7 +200,7 @@ def labelled(ends: str) -> TrialSpec:
     ("ends", "ranks", "status", "rank"),
     [("ok", 1, "ok", 0), ("ok+ok", 2, "ok", 0), ("waits+oom", 2, "oom", 1), ("ok+ok", 1, "ok", 0)],
 )
-def test_a_rehearsal_ends_with_rank_0_or_the_first_failure(pair, ends, ranks, status, rank) -> None:
+def test_a_rehearsal_ends_with_rank_0_or_the_first_failure(pair, ends, ranks, status, rank):
     answer = pair.rehearse(labelled(ends), ranks)
     assert (answer["status"], answer["figures"]["rank"]) == (status, rank)
     together = answer["figures"]["rendezvous"].startswith("tcp://127.0.0.1:")
@@ -216,7 +216,7 @@ def test_a_rehearsal_ends_with_rank_0_or_the_first_failure(pair, ends, ranks, st
         ("ok+dies", 1, "4", 0, "4"),
     ],
 )
-def test_ranks_rehearse_together_if_each_has_a_gpu(tmp_path: Path, monkeypatch, ends, gpus, visible, rank, gpu) -> None:
+def test_ranks_rehearse_together_if_each_has_a_gpu(tmp_path, monkeypatch, ends, gpus, visible, rank, gpu):
     monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
     monkeypatch.chdir(Path(__file__).parents[4])
     node = Node(name="host", cpus=2, gpus=gpus, gpu_type="H100")
@@ -232,7 +232,7 @@ def test_ranks_rehearse_together_if_each_has_a_gpu(tmp_path: Path, monkeypatch, 
     assert (rehearsal.figures["rank"], rehearsal.figures["gpus"]) == (rank, gpu)
 
 
-def test_a_failure_is_told_and_the_other_kinds_are_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_told_and_the_other_kinds_are_rehearsed(tmp_path, monkeypatch):
     monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
     monkeypatch.chdir(Path(__file__).parents[4])
     here = [Node(name="host", cpus=2, gpus=0)]
@@ -244,7 +244,7 @@ def test_a_failure_is_told_and_the_other_kinds_are_rehearsed(tmp_path: Path, mon
     assert [rehearsal.status for rehearsal in stored(tmp_path / "file", here)] == [Status.OK, Status.OOM]
 
 
-def test_a_disturbed_rehearsal_is_marked_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disturbed_rehearsal_is_marked_and_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
     monkeypatch.chdir(Path(__file__).parents[4])
     here = [Node(name="host", cpus=2, gpus=0)]
@@ -266,20 +266,20 @@ def test_a_disturbed_rehearsal_is_marked_and_repeated(tmp_path: Path, monkeypatc
         ([*KNOWN, replace(by_hand.rehearsal(128, gb=60.0), source=DISTURBED)], True),
     ],
 )
-def test_a_plan_knows_which_rehearsals_were_cut_off(kept, is_incomplete, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_knows_which_rehearsals_were_cut_off(kept, is_incomplete, monkeypatch):
     monkeypatch.setattr(forecasts, "this_machine", lambda: GPUS[0])
     own = [replace(trial, trainable="trainables.supervised.training:train") for trial in TRIALS]
     assert Forecasts(nodes=GPUS, rehearsals=Rehearsals(kept)).is_incomplete(own) == is_incomplete
 
 
-def test_a_busy_host_disturbs_what_is_not_the_gpu_s_own_work() -> None:
+def test_a_busy_host_disturbs_what_is_not_the_gpu_s_own_work():
     on_gpu = {"step_s": 1.0, "device_step_s": 0.9, "device_gb": 80.0}
     assert [is_disturbed({"status": "ok", "figures": on_gpu}, share) for share in (0.4, 0.6)] == [False, True]
     assert is_disturbed({"status": "ok", "figures": {"step_s": 1.0, "device_step_s": 1.0}}, 0.06)
     assert not is_disturbed({"status": "oom", "figures": {}}, 0.06)
 
 
-def test_rehearsals_replace_shipped_ones_of_their_kind_only() -> None:
+def test_rehearsals_replace_shipped_ones_of_their_kind_only():
     other = replace(KNOWN[0], kind="other", source=SHIPPED)
     merged = Rehearsals([replace(KNOWN[1], source=SHIPPED), other]).replaced_by(Rehearsals(KNOWN[:1]))
     assert {(rehearsal.kind, rehearsal.source) for rehearsal in merged} == {
@@ -288,7 +288,7 @@ def test_rehearsals_replace_shipped_ones_of_their_kind_only() -> None:
     }
 
 
-def test_a_process_that_ends_is_an_error(pair, tmp_path: Path) -> None:
+def test_a_process_that_ends_is_an_error(pair, tmp_path):
     with pytest.raises(ConfigError) as caught:
         pair.rehearse(labelled("dies"), 1)
     assert str(tmp_path / "log") in caught.value.errors[0] and "3" in caught.value.errors[0]
@@ -299,7 +299,7 @@ def shaped_for(gpu: str) -> Request:
     return replace(request(), settings=replace(settings, forecast=replace(settings.forecast, device=gpu)))
 
 
-def test_trials_for_another_gpu_are_rehearsed_from_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_for_another_gpu_are_rehearsed_from_shapes(tmp_path, monkeypatch):
     class Answering:
         size = 1
 
@@ -321,7 +321,7 @@ def test_trials_for_another_gpu_are_rehearsed_from_shapes(tmp_path: Path, monkey
     assert {rehearsal.source for rehearsal in stored(tmp_path / "shapes.json", GPUS)} == {SHAPES}
 
 
-def test_a_forecast_from_shapes_is_for_nodes_with_that_gpu() -> None:
+def test_a_forecast_from_shapes_is_for_nodes_with_that_gpu():
     shaped = shaped_for("NVIDIA H200")
     [node] = known_nodes(shaped) or ()
     assert (node.gpus, node.gpu_type) == (8, "NVIDIA H200")

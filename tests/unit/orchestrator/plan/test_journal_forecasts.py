@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ def on_target(trial: TrialSpec) -> TrialRecord:
 JOURNAL = [record(spec(gpus, seed)) for gpus in (1, 2, 4) for seed in (0, 1, 2)]
 
 
-def test_no_speed_follows_from_disturbed_timings() -> None:
+def test_no_speed_follows_from_disturbed_timings():
     disturbed = [
         record(spec(gpus, seed), foreign_gpu_processes=1, peak_memory_gb=3.0) for gpus in (1, 2) for seed in (0, 1)
     ]
@@ -68,7 +67,7 @@ def test_no_speed_follows_from_disturbed_timings() -> None:
     assert (forecast.step_s.value, forecast.peak_memory_gb.value, forecast.source) == (0.5, 3.0, "rehearsal")
 
 
-def test_a_measured_duration_may_be_off_by_the_start_of_processes() -> None:
+def test_a_measured_duration_may_be_off_by_the_start_of_processes():
     """200 s of training and 7 s beside it, which may take 3.5 s or 14 s."""
     own = Measured(records=[record(spec(1))]).of_cell(spec(1))
     assert own is not None and own.train_s is not None and own.duration_s is not None
@@ -77,13 +76,13 @@ def test_a_measured_duration_may_be_off_by_the_start_of_processes() -> None:
 
 
 @pytest.mark.parametrize("memory", [{}, {"peak_memory_gb": 1.0}])
-def test_a_forecast_without_memory_says_for_which_devices_it_is_known(memory: dict[str, float]) -> None:
+def test_a_forecast_without_memory_says_for_which_devices_it_is_known(memory):
     trial = replace(spec(1), device="cpu")
     text = forecast_text(planned(record(trial, **memory), trials=[trial]), request())
     assert ("GPUs only" in text) == (not memory)
 
 
-def test_more_gpus_follow_from_fewer() -> None:
+def test_more_gpus_follow_from_fewer():
     forecast = Measured(records=JOURNAL).of_line(spec(8), Network())
     assert forecast is not None and forecast.source == FEWER_GPUS
     assert forecast.samples_per_s is not None and forecast.train_s is not None and forecast.duration_s is not None
@@ -93,13 +92,13 @@ def test_more_gpus_follow_from_fewer() -> None:
     assert forecast.samples_per_s.lo < forecast.samples_per_s.value < forecast.samples_per_s.hi
 
 
-def test_trials_in_processes_of_others_do_not_shorten_the_start_of_more_gpus() -> None:
+def test_trials_in_processes_of_others_do_not_shorten_the_start_of_more_gpus():
     warm = [replace(end, wall_s=end.wall_s - 6) if end.gpus == 4 else end for end in JOURNAL]
     cold, mixed = (Measured(records=journal).of_line(spec(8), Network()) for journal in (JOURNAL, warm))
     assert cold is not None and mixed is not None and mixed.duration_s == cold.duration_s
 
 
-def test_nodes_that_were_not_measured_add_their_exchange() -> None:
+def test_nodes_that_were_not_measured_add_their_exchange():
     """Two nodes: 2 · 1/2 · 4 GB / 10 GB/s."""
     measured = Measured(records=JOURNAL)
     alone, two = (measured.of_line(spec(8), Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
@@ -116,14 +115,14 @@ def test_nodes_that_were_not_measured_add_their_exchange() -> None:
         ({}, {"strategy": "own_ranks", "ranks": 2}),
     ],
 )
-def test_rates_over_nodes_include_their_exchange(axes: dict[str, Any], fields: dict[str, Any]) -> None:
+def test_rates_over_nodes_include_their_exchange(axes, fields):
     measured = Measured(records=[replace(record, axes=record.axes | axes, **fields) for record in JOURNAL])
     trial = replace(spec(8), axes=spec(8).axes | axes)
     alone, two = (measured.of_line(trial, Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
     assert alone is not None and alone.step_s is not None and alone == two
 
 
-def test_an_exchange_of_unknown_size_is_told() -> None:
+def test_an_exchange_of_unknown_size_is_told():
     measured = Measured(records=[replace(record, metrics={**record.metrics, "n_params": None}) for record in JOURNAL])
     alone, two = (measured.of_line(spec(8), Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
     assert alone is not None and two is not None and alone.step_s == two.step_s
@@ -139,13 +138,13 @@ def test_an_exchange_of_unknown_size_is_told() -> None:
         ([record(spec(n, s), samples_per_s=100.0 * min(n, 2)) for n in (1, 2, 4) for s in (0, 1)], True),
     ],
 )
-def test_why_there_is_no_forecast(records: list[TrialRecord], is_told: bool) -> None:
+def test_why_there_is_no_forecast(records, is_told):
     forecast = Measured(records=records).of_line(spec(8), Network())
     assert (forecast is not None and forecast.why != "") == is_told
     assert forecast is None or (forecast.step_s, forecast.fits) == (None, "unsure")
 
 
-def test_other_axes_are_other_lines() -> None:
+def test_other_axes_are_other_lines():
     measured = Measured(records=JOURNAL)
     assert measured.of_line(spec(8, batch=64), Network()) is None
     assert measured.of_line(spec(8, device="cpu"), Network()) is None
@@ -158,7 +157,7 @@ def planned(*records: TrialRecord, trials: list[TrialSpec], **settings: Any) -> 
 
 
 @pytest.mark.parametrize("batches", [(32,), (32, 64, 128)])
-def test_time_and_cost_to_the_target_follow_from_batches_that_reached_it(batches: tuple[int, ...]) -> None:
+def test_time_and_cost_to_the_target_follow_from_batches_that_reached_it(batches):
     reached = [on_target(spec(1, seed, batch)) for batch in batches for seed in (0, 1)]
     new = spec(1, batch=256)
     rate = record(new, time_to_target_s=None)
@@ -176,7 +175,7 @@ def test_time_and_cost_to_the_target_follow_from_batches_that_reached_it(batches
         assert (first["is_efficient"], other["is_efficient"]) == (True, False)
 
 
-def test_samples_to_the_target_have_a_90_percent_interval() -> None:
+def test_samples_to_the_target_have_a_90_percent_interval():
     """Two samples of 8 ± 2 in logarithms: t(1) at 95% is 6.3138, times s/√2 = 2."""
     at_1_per_s = {"epochs": None, "samples_per_s": 1.0}
     seeds = [record(spec(1, n), time_to_target_s=math.exp(power), **at_1_per_s) for n, power in enumerate((6, 10))]
@@ -186,7 +185,7 @@ def test_samples_to_the_target_have_a_90_percent_interval() -> None:
     assert ends == pytest.approx([8 - 2 * 6.3138, 8, 8 + 2 * 6.3138], abs=1e-3)
 
 
-def test_a_price_list_prices_whole_nodes(tmp_path: Any) -> None:
+def test_a_price_list_prices_whole_nodes(tmp_path):
     file = tmp_path / "prices.csv"
     header = "name,gpu,gpus,price_per_hour,currency,date"
     file.write_text(f"{header}\npair,H100,2,3.6,EUR,2026-01-01\nother,A100,1,0.1,EUR,2026-01-01\n")
@@ -202,7 +201,7 @@ def test_a_price_list_prices_whole_nodes(tmp_path: Any) -> None:
     assert "own" in forecast_text(plan, request(prices=str(file)))
 
 
-def test_rules_with_figures_of_their_own_are_told_apart() -> None:
+def test_rules_with_figures_of_their_own_are_told_apart():
     def rule(name: str) -> TrialSpec:
         axes = {"gpus": 1, "device_batch_size": 32, "lr_rule": name, "seed": 0}
         return spec(1, cell_id=name, trial_id=name, axes=axes)
@@ -214,7 +213,7 @@ def test_rules_with_figures_of_their_own_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("samples_per_s", [0.0, "none", None])
-def test_a_trial_without_a_rate_has_no_forecast_of_it(samples_per_s: Any) -> None:
+def test_a_trial_without_a_rate_has_no_forecast_of_it(samples_per_s):
     forecast = Measured(records=[record(spec(1), samples_per_s=samples_per_s)]).of_cell(spec(1))
     assert forecast is not None and forecast.duration_s is not None
     assert (forecast.samples_per_s, forecast.step_s) == (None, None)
@@ -229,13 +228,13 @@ def test_a_trial_without_a_rate_has_no_forecast_of_it(samples_per_s: Any) -> Non
         (Gang(ranks=16, gpus_per_rank=1, cpus_per_rank=1), None, 2),
     ],
 )
-def test_the_nodes_of_a_trial(gang: Gang, gpus_per_node: int | None, nodes: int) -> None:
+def test_the_nodes_of_a_trial(gang, gpus_per_node, nodes):
     own = request().settings
     own = replace(own, cluster=replace(own.cluster, gpus_per_node=gpus_per_node))
     assert Forecasts(nodes=NODES, settings=own)._network(replace(spec(16), gang=gang)).node_count == nodes
 
 
-def test_cells_that_follow_from_the_journal_need_no_gpu(tmp_path: Path) -> None:
+def test_cells_that_follow_from_the_journal_need_no_gpu(tmp_path):
     loop = "trainables.supervised.training:train"
     *near, far = [replace(trial, trainable=loop) for trial in (spec(1), spec(8), spec(64))]
     forecasts = Forecasts(measured=Measured(records=JOURNAL), nodes=NODES)
@@ -245,7 +244,7 @@ def test_cells_that_follow_from_the_journal_need_no_gpu(tmp_path: Path) -> None:
         rehearse_missing([far], forecasts, tmp_path / "forecast.json", print)
 
 
-def test_an_extrapolated_cell_has_the_memory_of_its_rehearsal() -> None:
+def test_an_extrapolated_cell_has_the_memory_of_its_rehearsal():
     rehearsed = replace(by_hand.rehearsal(32, gb=102.0), kind=kind_of(spec(8)))
     forecasts = Forecasts(rehearsals=Rehearsals([rehearsed]), measured=Measured(records=JOURNAL), nodes=NODES)
     forecast = forecasts.forecast(spec(8))
@@ -256,13 +255,13 @@ def test_an_extrapolated_cell_has_the_memory_of_its_rehearsal() -> None:
     assert forecast is not None and forecast.source == "rehearsal"
 
 
-def test_timings_are_judged_only_for_a_forecast_that_needs_them() -> None:
+def test_timings_are_judged_only_for_a_forecast_that_needs_them():
     measured = Measured(records=JOURNAL)
     assert measured.of_cell(spec(8)) is None and "timed" not in vars(measured)
     assert measured.of_cell(spec(1)) is not None and "timed" in vars(measured)
 
 
-def test_counts_without_a_valid_timing_are_timed_again() -> None:
+def test_counts_without_a_valid_timing_are_timed_again():
     disturbed = record(spec(2), foreign_gpu_processes=1)
     measured = Measured(records=[*JOURNAL[:3], disturbed])
     assert measured.overrides_to_measure([spec(8)]) == [

@@ -1,6 +1,5 @@
 """Forecasts from rehearsals, by hand: lines of memory and time, what fits, and which cells are rehearsed."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +56,7 @@ def short(micro: int) -> Rehearsal:
         ({"layout": Layout(strategy="ddp", replicas=2)}, False),
     ],
 )
-def test_kinds_leave_out_what_changes_no_figure(change: Mapping[str, Any], is_alike: bool) -> None:
+def test_kinds_leave_out_what_changes_no_figure(change, is_alike):
     assert (kind_of(replace(trial(), **change)) == kind_of(trial())) == is_alike
 
 
@@ -72,7 +71,7 @@ def test_kinds_leave_out_what_changes_no_figure(change: Mapping[str, Any], is_al
         ([8, 16], [8, 16], [8]),
     ],
 )
-def test_ends_and_the_middle_are_rehearsed(sizes: list[int], lacking: list[int], order: list[int]) -> None:
+def test_ends_and_the_middle_are_rehearsed(sizes, lacking, order):
     rehearsals, seen = Rehearsals(), []
     while wanted := rehearsals.next([trial(size) for size in sizes]):
         [size] = wanted.batch.shares
@@ -85,7 +84,7 @@ def test_ends_and_the_middle_are_rehearsed(sizes: list[int], lacking: list[int],
     ("micro", "gb"),
     [(8, 12.0), (16, 18.0), (24, 24.0), (32, 30.0), (64, 54.0), (4, 12.0)],  # 6 + 0.75 for each sample, or the update
 )
-def test_peak_is_flat_first_and_then_a_line(micro: int, gb: float) -> None:
+def test_peak_is_flat_first_and_then_a_line(micro, gb):
     forecast = Rehearsals([rehearsal(8, gb=12.0), rehearsal(32, gb=30.0)]).forecast(trial(micro))
     assert forecast is not None and forecast.peak_memory_gb is not None
     assert forecast.peak_memory_gb.value == pytest.approx(gb)
@@ -97,13 +96,13 @@ def test_peak_is_flat_first_and_then_a_line(micro: int, gb: float) -> None:
 @pytest.mark.parametrize(
     ("micro", "fits"), [(8, "yes"), (80, "yes"), (97, "unsure"), (120, "no"), (200, "no")]
 )  # 78.75 GB are needed at 97 samples, and a GPU of 80 GB has 79
-def test_cells_fit_or_do_not(micro: int, fits: str) -> None:
+def test_cells_fit_or_do_not(micro, fits):
     forecast = Rehearsals([rehearsal(8, gb=12.0), rehearsal(32, gb=30.0)]).forecast(trial(micro))
     assert forecast is not None and forecast.fits == fits
     assert (forecast.why == "") == (fits == "yes")
 
 
-def test_a_rehearsal_without_memory_decides_for_larger_batches() -> None:
+def test_a_rehearsal_without_memory_decides_for_larger_batches():
     known = Rehearsals([rehearsal(8, gb=12.0), short(16)])
     assert [known.forecast(trial(micro)).fits for micro in (8, 16, 32)] == ["yes", "no", "no"]  # type: ignore[union-attr]
     nothing_fits = Rehearsals([short(8)]).forecast(trial(16))
@@ -122,7 +121,7 @@ def test_a_rehearsal_without_memory_decides_for_larger_batches() -> None:
         (80, 0.05, 0.05 / 1.5, 0.05 * 1.5),
     ],
 )
-def test_steps_take_the_host_or_the_device(micro: int, step_s: float, lo: float, hi: float) -> None:
+def test_steps_take_the_host_or_the_device(micro, step_s, lo, hi):
     small, large = rehearsal(8, step_s=0.02, device_step_s=0.005), rehearsal(64, step_s=0.04, device_step_s=0.04)
     forecast = Rehearsals([small, large]).forecast(trial(micro))
     assert forecast is not None and forecast.step_s is not None and forecast.samples_per_s is not None
@@ -130,7 +129,7 @@ def test_steps_take_the_host_or_the_device(micro: int, step_s: float, lo: float,
     assert forecast.samples_per_s.value == pytest.approx(micro / step_s)
 
 
-def test_noise_of_a_flat_step_reaches_no_zero() -> None:
+def test_noise_of_a_flat_step_reaches_no_zero():
     flat = Rehearsals(
         [rehearsal(8, step_s=1.1e-3, device_step_s=1.1e-3), rehearsal(16, step_s=1e-3, device_step_s=1e-3)]
     )
@@ -141,7 +140,7 @@ def test_noise_of_a_flat_step_reaches_no_zero() -> None:
 
 
 @pytest.mark.parametrize(("micro", "step_s"), [(8, 0.02), (16, 0.022), (24, 0.024), (44, 0.032), (64, 0.04)])
-def test_an_input_that_takes_longer_for_larger_batches_is_a_line(micro: int, step_s: float) -> None:
+def test_an_input_that_takes_longer_for_larger_batches_is_a_line(micro, step_s):
     bound = [rehearsal(size, step_s=s, device_step_s=0.01) for size, s in ((8, 0.02), (24, 0.024))]
     forecast = Rehearsals([*bound, rehearsal(64, step_s=0.04, device_step_s=0.03)]).forecast(trial(micro))
     assert forecast is not None and forecast.step_s is not None
@@ -157,7 +156,7 @@ def test_an_input_that_takes_longer_for_larger_batches_is_a_line(micro: int, ste
         ({"seconds": 60}, 60.0, 60 + 3 + 1.75),
     ],
 )
-def test_length_of_a_trial(budget: dict[str, float], train_s: float, duration_s: float) -> None:
+def test_length_of_a_trial(budget, train_s, duration_s):
     wanted = trial(config={"trainable": SETTINGS, "budget": budget})
     forecast = Rehearsals([rehearsal(8, step_s=0.2)]).forecast(wanted)  # an epoch of 1,000 samples takes 25 s
     assert forecast is not None and forecast.train_s is not None and forecast.duration_s is not None
@@ -176,7 +175,7 @@ def test_length_of_a_trial(budget: dict[str, float], train_s: float, duration_s:
         (Layout(strategy="ddp", replicas=4), 1, True, 2 * 0.75 * 1.0),
     ],
 )
-def test_communication_by_hand(layout: Layout, passes: int, overlaps: bool, sent_gb: float) -> None:
+def test_communication_by_hand(layout, passes, overlaps, sent_gb):
     figures = FIGURES | {"is_alone": True, "gathered_gb": 0.5, "exchanged_gb": 1.0, "overlaps": overlaps}
     batch = Batch(global_batch_size=8, shares=(8,), grad_accum_steps=passes)
     waits = communication(trial(layout=layout, batch=batch), figures)
@@ -186,7 +185,7 @@ def test_communication_by_hand(layout: Layout, passes: int, overlaps: bool, sent
     assert together == Estimate(value=0.0, lo=0.0, hi=0.0)
 
 
-def test_forecasts_from_shapes_have_wider_intervals() -> None:
+def test_forecasts_from_shapes_have_wider_intervals():
     measured, shaped = (
         Rehearsals([replace(rehearsal(8, gb=12.5), source=source)]).forecast(trial(8))
         for source in ("rehearsal", SHAPES)
@@ -198,7 +197,7 @@ def test_forecasts_from_shapes_have_wider_intervals() -> None:
         assert wide.lo < narrow.lo < narrow.hi < wide.hi
 
 
-def test_a_compiler_may_halve_what_shapes_tell() -> None:
+def test_a_compiler_may_halve_what_shapes_tell():
     def of(source: str, **settings: Any) -> Forecast:
         compiled = trial(8, config={"trainable": SETTINGS | settings, "budget": {"epochs": 10}})
         known = replace(rehearsal(8, gb=12.5), kind=kind_of(compiled), source=source)
@@ -214,7 +213,7 @@ def test_a_compiler_may_halve_what_shapes_tell() -> None:
 
 
 @pytest.mark.parametrize(("batch", "evaluations"), [(125, 10), (128, 10), (2000, 8)])
-def test_trial_is_evaluated_once_an_epoch(batch: int, evaluations: int) -> None:
+def test_trial_is_evaluated_once_an_epoch(batch, evaluations):
     """80 steps of 125 samples are ten epochs of 1000, as are 79 of 128; a step of 2000 has two epochs."""
     spec, step = trial(batch), Estimate(value=0.5, lo=0.5, hi=0.5)
     train_s = training_s(spec, FIGURES, step).value

@@ -6,7 +6,6 @@ import random
 import stat
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -83,7 +82,7 @@ def failed_steps(end: SweepEnd) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> ResultsFolder:
+def folder(tmp_path):
     return demo.results(tmp_path / "demo", RECORDS)
 
 
@@ -91,7 +90,7 @@ TORN = Problem(where="journal.jsonl", what="line 3: torn")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultsFolder, SweepEnd]:
+def whole(tmp_path_factory):
     """A report with claims and problems on results with damaged files."""
     folder = demo.results(tmp_path_factory.mktemp("whole") / "demo", RECORDS)
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
@@ -102,7 +101,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[ResultsFolder, Swee
     return folder, reported_on(request(claims=claims), folder, history(RECORDS), problems=[TORN])
 
 
-def test_the_decision_comes_first_in_all_files(whole: tuple[ResultsFolder, SweepEnd]) -> None:
+def test_the_decision_comes_first_in_all_files(whole):
     folder, reported = whole
     assert failed_steps(reported) == [] and reported.has_page
     assert folder.table("recommendation.md").read_text().startswith("# Recommendation: demo")
@@ -112,7 +111,7 @@ def test_the_decision_comes_first_in_all_files(whole: tuple[ResultsFolder, Sweep
     assert len(pd.read_parquet(folder.table("curves.parquet"))) == 10 * len(with_curves) - 1  # one row is damaged
 
 
-def test_claims_and_scaling_are_in_all_forms(whole: tuple[ResultsFolder, SweepEnd]) -> None:
+def test_claims_and_scaling_are_in_all_forms(whole):
     folder, reported = whole
     tables = [table.name for document in reported.documents.values() for table in document.tables]
     assert tables == ["claims", "scaling"]
@@ -123,7 +122,7 @@ def test_claims_and_scaling_are_in_all_forms(whole: tuple[ResultsFolder, SweepEn
 
 
 @pytest.mark.parametrize(("html", "in_time"), [(False, True), (True, False)])
-def test_without_html_or_time_only_tables_are_written(folder: ResultsFolder, html: bool, in_time: bool) -> None:
+def test_without_html_or_time_only_tables_are_written(folder, html, in_time):
     reported = reported_on(request(html=html), folder, history(RECORDS), in_time=in_time)
     assert not reported.has_page and not folder.page.exists()
     assert folder.table("summary.csv").exists() and folder.table("recommendation.md").exists()
@@ -132,14 +131,14 @@ def test_without_html_or_time_only_tables_are_written(folder: ResultsFolder, htm
 @pytest.mark.parametrize(
     ("device", "price", "is_told"), [("cpu", 2.5, True), ("cpu", None, False), ("cuda", 2.5, False)]
 )
-def test_a_price_of_gpus_is_not_that_of_cpus(folder: ResultsFolder, device: str, price: float, is_told: bool) -> None:
+def test_a_price_of_gpus_is_not_that_of_cpus(folder, device, price, is_told):
     metrics = {"samples_per_s": 100.0, "samples": 1000, "val_accuracy": 0.9, "epochs": 10}
     records = [record_of(gpus, seed, device=device, metrics=metrics) for gpus in (1, 2) for seed in (0, 1)]
     end = reported_on(request(price_per_gpu_hour=price, html=False), folder, history(records))
     assert ("Cost" in [problem.label for problem in end.problems]) == is_told
 
 
-def test_tables_need_no_package_for_plots(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_need_no_package_for_plots(folder, monkeypatch):
     for name in [module for module in sys.modules if module.startswith("orchestrator.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vl_convert", None)
@@ -148,7 +147,7 @@ def test_tables_need_no_package_for_plots(folder: ResultsFolder, monkeypatch: py
     assert problem.startswith("report.html ") and "vl_convert" in problem
 
 
-def test_a_failing_report_leaves_the_tables(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_report_leaves_the_tables(folder, monkeypatch):
     folder.page.mkdir()
     reported = reported_on(request(), folder, history(FEW))
     assert not folder.page.is_file() and len(pd.read_csv(folder.table("summary.csv"))) == len(FEW)
@@ -156,7 +155,7 @@ def test_a_failing_report_leaves_the_tables(folder: ResultsFolder, monkeypatch: 
     assert "Traceback" in folder.report_trace.read_text()
 
 
-def test_a_failing_recommendation_leaves_the_rest(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_recommendation_leaves_the_rest(folder, monkeypatch):
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("no seeds")
 
@@ -169,7 +168,7 @@ def test_a_failing_recommendation_leaves_the_rest(folder: ResultsFolder, monkeyp
     assert all("No recommendation" in form.read_text() for form in forms)
 
 
-def test_a_failing_disk_raises_after_the_tables(folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_raises_after_the_tables(folder, monkeypatch):
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.table("curves.parquet")))
 
@@ -179,7 +178,7 @@ def test_a_failing_disk_raises_after_the_tables(folder: ResultsFolder, monkeypat
     assert folder.table("summary.csv").exists() and folder.table("recommendation.md").exists()
 
 
-def test_unwritable_tables_raise(folder: ResultsFolder) -> None:
+def test_unwritable_tables_raise(folder):
     folder.tables.rmdir()
     folder.tables.write_text("a file instead of a folder")
     with pytest.raises(OSError):
@@ -208,7 +207,7 @@ def odd_ends(chance: random.Random) -> list[TrialRecord]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 @pytest.mark.parametrize("seed", range(60))
-def test_odd_values_do_not_break_the_tables(tmp_path: Path, seed: int) -> None:
+def test_odd_values_do_not_break_the_tables(tmp_path, seed):
     ends = odd_ends(random.Random(seed))
     folder = demo.results(tmp_path / "demo", [])
     assert failed_steps(reported_on(request(html=seed % 10 == 0), folder, history(ends))) == []
@@ -222,7 +221,7 @@ FOREIGN: list[dict[str, Any]] = [
 ]
 
 
-def test_foreign_values_do_not_break_the_tables(tmp_path: Path) -> None:
+def test_foreign_values_do_not_break_the_tables(tmp_path):
     pairs = zip(RECORDS, FOREIGN, strict=False)
     odd = [checked_record(json.loads(json.dumps(record.to_json() | changes)))[0] for record, changes in pairs]
     ends = [record for record in odd if record is not None]
@@ -232,7 +231,7 @@ def test_foreign_values_do_not_break_the_tables(tmp_path: Path) -> None:
     assert failed_steps(end) == []
 
 
-def test_damaged_files_are_problems(whole: tuple[ResultsFolder, SweepEnd]) -> None:
+def test_damaged_files_are_problems(whole):
     folder, reported = whole
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
     damaged = [problem for problem in reported.problems if problem.where]
@@ -251,7 +250,7 @@ def empty_is_none(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.astype("object").where(frame.notna(), None).rename_axis(columns=None)
 
 
-def test_files_hold_the_frames(tmp_path: Path) -> None:
+def test_files_hold_the_frames(tmp_path):
     results_folder = ResultsFolder(tmp_path / "demo")
     results_folder.create()
     trials, summary = collect(RECORDS, scaling="weak", reference_batch_size=32)
@@ -270,7 +269,7 @@ def test_files_hold_the_frames(tmp_path: Path) -> None:
     assert results_folder.table("accuracy.md").read_text() == accuracy_markdown(summary)
 
 
-def test_text_is_no_formula_and_mixed_values_fit_in_parquet(results_folder: ResultsFolder) -> None:
+def test_text_is_no_formula_and_mixed_values_fit_in_parquet(results_folder):
     records = [
         record_of(1, axes={"=evil": "@SUM(A1)", "width": "auto"}, note="=1+1", metrics={"accuracy": -0.5}),
         record_of(1, axes={"=evil": "fine", "width": 0.5}),

@@ -28,7 +28,7 @@ def start(grace_s: float, *written: str) -> "subprocess.Popen[str]":
     return process
 
 
-def test_time_limit_starts_with_the_signal() -> None:
+def test_time_limit_starts_with_the_signal():
     process, began = start(0.5), time.monotonic()
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
@@ -36,14 +36,14 @@ def test_time_limit_starts_with_the_signal() -> None:
     assert 0.5 <= time.monotonic() - began < 60
 
 
-def test_time_limit_after_all_is_written_does_not_mention_tables() -> None:
+def test_time_limit_after_all_is_written_does_not_mention_tables():
     process = start(0.5, "written")
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143 and "tables are not finished" not in err
 
 
-def test_second_signal_ends_the_process_at_once() -> None:
+def test_second_signal_ends_the_process_at_once():
     process = start(100.0)
     process.send_signal(signal.SIGINT)
     assert process.stderr and "interrupted" in process.stderr.readline() + process.stderr.readline()
@@ -52,7 +52,7 @@ def test_second_signal_ends_the_process_at_once() -> None:
     assert process.returncode == 143
 
 
-def test_signals_that_come_together_are_one() -> None:
+def test_signals_that_come_together_are_one():
     """As of `timeout`, which signals the process and then its group."""
     process, began = start(1.0), time.monotonic()
     process.send_signal(signal.SIGINT)
@@ -62,7 +62,7 @@ def test_signals_that_come_together_are_one() -> None:
     assert 1.0 <= time.monotonic() - began
 
 
-def test_second_sighup_does_not_end_the_shutdown() -> None:
+def test_second_sighup_does_not_end_the_shutdown():
     process, began = start(1.0), time.monotonic()
     process.send_signal(signal.SIGHUP)
     assert process.stderr and "interrupted" in process.stderr.readline() + process.stderr.readline()
@@ -82,14 +82,14 @@ sys.exit(main())
 """
 
 
-def test_interrupted_command_skips_exit_handlers() -> None:
+def test_interrupted_command_skips_exit_handlers():
     for waits_s, status in ((600, 143), (0, 1)):
         command = [sys.executable, "-c", ENDED, str(waits_s), str(status)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert (ended.returncode, ended.stdout, ended.stderr) == (status, "the tables\n", "")
 
 
-def test_ignored_sighup_stays_ignored() -> None:
+def test_ignored_sighup_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with Interrupt() as interrupt:
@@ -123,9 +123,7 @@ with interrupt.Interrupt() as current:
         ("program", signal.SIGINT, 1, "went on after signal 2"),
     ],
 )
-def test_signal_during_start_ends_commands_not_programs(
-    whose: str, sent: signal.Signals, status: int, said: str
-) -> None:
+def test_signal_during_start_ends_commands_not_programs(whose, sent, status, said):
     command = [sys.executable, "-c", STARTING, whose]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout and process.stdout.readline() == "starting\n"
@@ -134,7 +132,7 @@ def test_signal_during_start_ends_commands_not_programs(
     assert process.returncode == status and said in err
 
 
-def test_unread_output_does_not_delay_the_end() -> None:
+def test_unread_output_does_not_delay_the_end():
     process = start(0.5)
     assert process.stdout and process.stderr
     process.stdout.close()  # as Ctrl-C ends the `tee` behind a pipe
@@ -143,7 +141,7 @@ def test_unread_output_does_not_delay_the_end() -> None:
     assert process.wait(timeout=60) == 130
 
 
-def test_first_signal_is_kept_and_handlers_are_restored(capfd: pytest.CaptureFixture[str]) -> None:
+def test_first_signal_is_kept_and_handlers_are_restored(capfd):
     before = [signal.getsignal(number) for number in SIGNALS]
     with Interrupt() as interrupt:
         assert interrupt.signal is None
@@ -156,7 +154,7 @@ def test_first_signal_is_kept_and_handlers_are_restored(capfd: pytest.CaptureFix
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_live_table_prints_the_message(capfd: pytest.CaptureFixture[str]) -> None:
+def test_live_table_prints_the_message(capfd):
     heard = queue.SimpleQueue[str]()
     with Interrupt() as interrupt, interrupt.said_by(heard.put):
         signal.raise_signal(signal.SIGTERM)
@@ -164,7 +162,7 @@ def test_live_table_prints_the_message(capfd: pytest.CaptureFixture[str]) -> Non
     assert capfd.readouterr().err == ""
 
 
-def test_message_says_that_no_trial_is_running() -> None:
+def test_message_says_that_no_trial_is_running():
     heard = queue.SimpleQueue[str]()
     with Interrupt() as interrupt, interrupt.said_by(heard.put):
         interrupt.nothing_runs()
@@ -174,7 +172,7 @@ def test_message_says_that_no_trial_is_running() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # from 3.12 on
-def test_forked_process_handles_its_own_signals() -> None:
+def test_forked_process_handles_its_own_signals():
     with Interrupt() as interrupt:
         told, tells = os.pipe()
         child = os.fork()

@@ -26,7 +26,7 @@ with Watcher(Path(sys.argv[1])):
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux")
 
 
-def test_killed_driver_leaves_no_process(tmp_path: Path) -> None:
+def test_killed_driver_leaves_no_process(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(tmp_path), "dies"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as driver:
@@ -45,7 +45,7 @@ def test_killed_driver_leaves_no_process(tmp_path: Path) -> None:
     assert left_over(tmp_path) == []
 
 
-def test_process_of_a_dead_driver_is_found(tmp_path: Path) -> None:
+def test_process_of_a_dead_driver_is_found(tmp_path):
     mark = {"ORCHESTRATOR_DRIVER": f"1.999999999999:{tmp_path}"}
     orphan = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=mark)
     deadline = time.monotonic() + 60
@@ -55,7 +55,7 @@ def test_process_of_a_dead_driver_is_found(tmp_path: Path) -> None:
     orphan.communicate(b"\n")
 
 
-def test_ending_driver_kills_abandoned_descendants_only(tmp_path: Path) -> None:
+def test_ending_driver_kills_abandoned_descendants_only(tmp_path):
     forks = "import os, time; child = os.fork(); child and os.write(1, b'%d\\n' % child); time.sleep(60)"
     with Watcher(tmp_path):
         parent = subprocess.Popen([sys.executable, "-c", forks], stdout=subprocess.PIPE, text=True)
@@ -73,7 +73,7 @@ def test_ending_driver_kills_abandoned_descendants_only(tmp_path: Path) -> None:
     parent.stdout.close()
 
 
-def test_watcher_ends_with_its_driver(tmp_path: Path) -> None:
+def test_watcher_ends_with_its_driver(tmp_path):
     with Watcher(tmp_path) as watcher:
         process = watcher._watcher
     assert process is None or process.returncode is not None
@@ -93,7 +93,7 @@ with Interrupt() as interrupt, Watcher(Path(sys.argv[1]), interrupt.received):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("still_reads_s", ["0", "3"])
-def test_driver_that_cannot_handle_a_signal_is_killed(tmp_path: Path, still_reads_s: str) -> None:
+def test_driver_that_cannot_handle_a_signal_is_killed(tmp_path, still_reads_s):
     driver = subprocess.Popen([sys.executable, "-c", HELD, str(tmp_path), still_reads_s], stdout=subprocess.PIPE)
     assert driver.stdout and driver.stdout.readline() == b"began\n"
     with driver.stdout:

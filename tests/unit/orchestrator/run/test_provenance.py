@@ -13,12 +13,12 @@ from sweeps.errors import ConfigError
 from tests.contract.trials import trial
 
 
-def test_command_line_is_recorded() -> None:
+def test_command_line_is_recorded():
     told = origin(["sweep=demo", "sweep.axes.gpus=[1,2]", "data.path=a b.npz"])["command"]
     assert told == "python -m orchestrator sweep=demo 'sweep.axes.gpus=[1,2]' 'data.path=a b.npz'"
 
 
-def test_checkout_gives_commit_and_dirty_state(tmp_path: Path) -> None:
+def test_checkout_gives_commit_and_dirty_state(tmp_path):
     def git(*arguments: str) -> str:
         named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
         return subprocess.check_output(["git", "-C", str(tmp_path), *named, *arguments], text=True).strip()
@@ -33,7 +33,7 @@ def test_checkout_gives_commit_and_dirty_state(tmp_path: Path) -> None:
     assert commit(tmp_path) == f"{git('rev-parse', 'HEAD')} with changes"
 
 
-def test_outside_a_checkout_there_is_no_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_checkout_there_is_no_commit(folder, monkeypatch):
     monkeypatch.setenv("PATH", "")
     provenance = origin([])
     assert "commit" not in provenance and "orchestrator_commit" not in provenance
@@ -53,7 +53,7 @@ class Asked:
         self.settings = SimpleNamespace(allow_changed=allow_changed)
 
 
-def test_a_changed_sweep_is_given_a_free_name(tmp_path: Path) -> None:
+def test_a_changed_sweep_is_given_a_free_name(tmp_path):
     (tmp_path / "s_2").mkdir()
     request: Any = SimpleNamespace(results_dir=tmp_path / "s")
     assert "sweep.name=s_3," in way_on(request)
@@ -64,7 +64,7 @@ def check(before: dict[str, str], now: dict[str, str], **asked: Any) -> None:
     check_hardware(request, before, now)
 
 
-def test_hardware_comes_from_the_nodes_of_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hardware_comes_from_the_nodes_of_the_trials(tmp_path, monkeypatch):
     info = tmp_path / "cpuinfo"
     info.write_text("processor\t: 0\nmodel name\t: A CPU @ 3 GHz\n")
     monkeypatch.setattr(provenance, "_CPU_INFO", info)
@@ -75,7 +75,7 @@ def test_hardware_comes_from_the_nodes_of_the_trials(tmp_path: Path, monkeypatch
     assert hardware_of([], [H100], here=True) == {}
 
 
-def test_changed_hardware_is_refused_unless_allowed() -> None:
+def test_changed_hardware_is_refused_unless_allowed():
     before = {"gpu": "H100"}
     with pytest.raises(ConfigError) as caught:
         check(before, {"gpu": "A100"})
@@ -84,7 +84,7 @@ def test_changed_hardware_is_refused_unless_allowed() -> None:
     check(before, {"gpu": "H100"})
 
 
-def test_only_hardware_known_on_both_sides_is_compared() -> None:
+def test_only_hardware_known_on_both_sides_is_compared():
     check({"gpu": "H100"}, {"cpu": "A CPU"})
     check({}, {"gpu": "A100"})
 
@@ -92,7 +92,7 @@ def test_only_hardware_known_on_both_sides_is_compared() -> None:
 @pytest.mark.parametrize(
     ("share", "timing", "told"), [(0.4, "exclusive", True), (0.4, "shared", False), (0.04, "exclusive", False)]
 )
-def test_a_busy_machine_is_announced(share: float, timing: Any, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_is_announced(share, timing, told, monkeypatch):
     monkeypatch.setattr(provenance, "load_now", lambda: (share, "chrome"))
     warning = load_warning([replace(ON_CPU, timing=timing)])
     assert bool(warning) is told

@@ -77,21 +77,21 @@ def run_to(taken_up: Session, outcome: TrialOutcome, *rows: dict[str, Any], of: 
     return taken_up.finished(of, outcome)
 
 
-def test_forecast_is_journaled_with_the_trial(results_folder: ResultsFolder) -> None:
+def test_forecast_is_journaled_with_the_trial(results_folder):
     too_large = Rehearsal(kind=kind_of(TRIAL), micro_batch=1, status=Status.OOM)
     with Journal.open(results_folder.journal) as journal:
         run_to(session_on(results_folder, journal, rehearsals=Rehearsals([too_large])), OK)
         assert [row.forecast for row in journal.history.ends.values()] == [{"fits": "no"}]
 
 
-def test_full_disk_ends_the_sweep_not_the_trial(results_folder: ResultsFolder) -> None:
+def test_full_disk_ends_the_sweep_not_the_trial(results_folder):
     with pytest.raises(OSError, match="Disk quota exceeded") as caught:
         run_to(session(results_folder, retries=3), FULL)
     assert caught.value.errno == errno.EDQUOT and caught.value.filename == str(results_folder.trial("t"))
     assert kinds(results_folder) == ["started"]
 
 
-def test_failed_trial_is_retried_and_then_finished(results_folder: ResultsFolder) -> None:
+def test_failed_trial_is_retried_and_then_finished(results_folder):
     taken_up = session(results_folder, retries=1)
     for again in (True, False):
         assert run_to(taken_up, BROKEN) is again
@@ -101,9 +101,7 @@ def test_failed_trial_is_retried_and_then_finished(results_folder: ResultsFolder
     assert (row.attempt, row.cause) == (2, Cause.ERROR)
 
 
-def test_missing_file_of_a_command_is_noted_with_a_remedy(
-    results_folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_file_of_a_command_is_noted_with_a_remedy(results_folder, monkeypatch):
     monkeypatch.chdir(results_folder.root)
     Path("data").mkdir()
     Path("data/houses.npz").touch()
@@ -123,9 +121,7 @@ def test_missing_file_of_a_command_is_noted_with_a_remedy(
     assert noted("n" * 270).endswith("n'")  # too long for a file name
 
 
-def test_cut_off_attempt_is_recorded_with_its_wall_time(
-    results_folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cut_off_attempt_is_recorded_with_its_wall_time(results_folder, monkeypatch):
     clock = iter([100.0, 107.5, 120.0])
     monkeypatch.setattr("orchestrator.run.session.time", SimpleNamespace(monotonic=lambda: next(clock)))
     interrupted = session(results_folder)
@@ -154,9 +150,7 @@ def test_cut_off_attempt_is_recorded_with_its_wall_time(
         (replace(SKIPPED, wall_s=1.0, skipped_by="early_stop"), False),
     ],
 )
-def test_checkpoint_stays_only_if_the_trial_can_continue(
-    results_folder: ResultsFolder, end: TrialOutcome, kept: bool
-) -> None:
+def test_checkpoint_stays_only_if_the_trial_can_continue(results_folder, end, kept):
     taken_up = session(results_folder)
     taken_up.started(TRIAL)
     checkpoint = leave_checkpoint(results_folder)
@@ -165,9 +159,7 @@ def test_checkpoint_stays_only_if_the_trial_can_continue(
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_next_driver_continues_unfinished_trials_from_their_checkpoint(
-    results_folder: ResultsFolder, ended: bool
-) -> None:
+def test_next_driver_continues_unfinished_trials_from_their_checkpoint(results_folder, ended):
     first = session(results_folder)
     first.started(TRIAL)
     first.reported(TRIAL, [{"epoch": 1}, {"epoch": 2}])
@@ -182,7 +174,7 @@ def test_next_driver_continues_unfinished_trials_from_their_checkpoint(
 SECRET = "hunter22-and-more"
 
 
-def test_secrets_are_in_no_record_row_trace_or_log(results_folder: ResultsFolder) -> None:
+def test_secrets_are_in_no_record_row_trace_or_log(results_folder):
     taken_up = session(results_folder, secrets=Secrets({SECRET: "<hidden>"}))
     taken_up.started(replace(TRIAL, config={"said": SECRET}))
     taken_up.reported(TRIAL, [{"epoch": 1, "said": SECRET}])
@@ -197,7 +189,7 @@ def test_secrets_are_in_no_record_row_trace_or_log(results_folder: ResultsFolder
 
 
 @pytest.mark.parametrize("why", [SKIPPED, TrialOutcome(cause=Cause.NO_ROOM, note="no GPU", wall_s=0.0)])
-def test_left_out_trial_is_recorded_once_per_reason(results_folder: ResultsFolder, why: TrialOutcome) -> None:
+def test_left_out_trial_is_recorded_once_per_reason(results_folder, why):
     session(results_folder).left_out([(REPETITION, why)])
     assert kinds(results_folder) == []  # a repetition has no record
     for reason in (why, why, replace(why, note="no time")):
@@ -206,7 +198,7 @@ def test_left_out_trial_is_recorded_once_per_reason(results_folder: ResultsFolde
 
 
 @pytest.mark.parametrize("outcome", [OK, BROKEN, replace(BROKEN, cause=Cause.NODE)])
-def test_a_probe_has_one_record_no_files_and_no_retry(results_folder: ResultsFolder, outcome: TrialOutcome) -> None:
+def test_a_probe_has_one_record_no_files_and_no_retry(results_folder, outcome):
     probe = replace(TRIAL, purpose=Purpose.PROBE, measures="speed")
     figures = {"samples_per_s": 8.0, "sequence_length": 128}
     run_to(session(results_folder, retries=1), replace(outcome, metrics=figures), {"epoch": 1}, of=probe)
@@ -231,7 +223,7 @@ def repeat(taken_up: Session, outcome: TrialOutcome) -> None:
     run_to(taken_up, outcome, {"epoch": 1}, of=REPETITION)
 
 
-def test_a_repetition_that_is_left_out_waits_no_longer(results_folder: ResultsFolder) -> None:
+def test_a_repetition_that_is_left_out_waits_no_longer(results_folder):
     taken_up = session(results_folder)
     taken_up.queued({REPETITION.trial_id: 2.0}, "disturbed timings")
     for _ in range(2):
@@ -239,7 +231,7 @@ def test_a_repetition_that_is_left_out_waits_no_longer(results_folder: ResultsFo
     assert kinds(results_folder) == ["queued", "queued"] and not history(results_folder).queued
 
 
-def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(results_folder: ResultsFolder) -> None:
+def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(results_folder):
     taken_up = session(results_folder)
     run_to(taken_up, timed(1.0, foreign_cpu=0.4), {"epoch": 1}, {"epoch": 2})
     curve = results_folder.metrics("t").read_bytes()
@@ -256,7 +248,7 @@ def test_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempt(result
     ) == ["t"]
 
 
-def test_disturbed_repetition_notes_the_cause(results_folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disturbed_repetition_notes_the_cause(results_folder, monkeypatch):
     taken_up, discarded = session(results_folder), []
     monkeypatch.setattr(taken_up._display, "finished", lambda *end: discarded.append(end[-1]))
     run_to(taken_up, timed(1.0, foreign_cpu=0.4))
@@ -265,7 +257,7 @@ def test_disturbed_repetition_notes_the_cause(results_folder: ResultsFolder, mon
     assert discarded[0] == "" and "12%" in discarded[1]
 
 
-def test_repetition_lost_with_its_node_is_run_again(results_folder: ResultsFolder) -> None:
+def test_repetition_lost_with_its_node_is_run_again(results_folder):
     taken_up = session(results_folder)
     run_to(taken_up, timed(1.0, foreign_cpu=0.4))
     repeat(taken_up, replace(BROKEN, cause=Cause.NODE))
@@ -276,9 +268,7 @@ def test_repetition_lost_with_its_node_is_run_again(results_folder: ResultsFolde
 
 
 @pytest.mark.parametrize(("rate", "foreign_cpu"), [(2.0, 0.4), (3.0, 0.0)])
-def test_a_disturbed_timing_of_a_rerun_replaces_no_valid_one(
-    results_folder: ResultsFolder, rate: float, foreign_cpu: float
-) -> None:
+def test_a_disturbed_timing_of_a_rerun_replaces_no_valid_one(results_folder, rate, foreign_cpu):
     run_to(session(results_folder), timed(2.0))
     rerun = timed(3.0, foreign_cpu)
     run_to(session(results_folder), replace(rerun, metrics=rerun.metrics | {"accuracy": 0.6}))
@@ -324,9 +314,7 @@ STORIES: dict[str, tuple[list[Any], list[float]]] = {
 
 
 @pytest.mark.parametrize(("events", "losses"), STORIES.values(), ids=STORIES)
-def test_the_files_of_the_effective_row_are_kept(
-    results_folder: ResultsFolder, events: list[Any], losses: list[float]
-) -> None:
+def test_the_files_of_the_effective_row_are_kept(results_folder, events, losses):
     journal = Journal.open(results_folder.journal)
     taken_up = session_on(results_folder, journal)
     for event in events:
@@ -353,7 +341,7 @@ def test_the_files_of_the_effective_row_are_kept(
     )
 
 
-def test_report_reads_the_snapshot_of_an_unfinished_rerun(results_folder: ResultsFolder) -> None:
+def test_report_reads_the_snapshot_of_an_unfinished_rerun(results_folder):
     journal = Journal.open(results_folder.journal)
     attempt(session_on(results_folder, journal), results_folder, *RUN)
     attempt(session_on(results_folder, journal), results_folder, *KILLED)
@@ -362,7 +350,7 @@ def test_report_reads_the_snapshot_of_an_unfinished_rerun(results_folder: Result
 
 
 @pytest.mark.parametrize("outcome", [OK, BROKEN])
-def test_report_ignores_a_snapshot_of_a_finished_rerun(results_folder: ResultsFolder, outcome: TrialOutcome) -> None:
+def test_report_ignores_a_snapshot_of_a_finished_rerun(results_folder, outcome):
     journal = Journal.open(results_folder.journal)
     attempt(session_on(results_folder, journal), results_folder, *RUN)
     attempt(session_on(results_folder, journal), results_folder, [9.0], outcome)
@@ -374,7 +362,7 @@ NOTE = "RequestError: model 'mine:build' has no key width"
 WRONG = replace(BROKEN, cause=Cause.REQUEST, note=NOTE)
 
 
-def test_a_wrong_request_ends_the_sweep_not_the_trial(results_folder: ResultsFolder) -> None:
+def test_a_wrong_request_ends_the_sweep_not_the_trial(results_folder):
     secret = replace(WRONG, trace=f"Traceback {SECRET}", note=f"{NOTE} {SECRET}")
     with pytest.raises(ConfigError) as caught:
         run_to(session(results_folder, secrets=Secrets({SECRET: "<hidden>"})), secret)
@@ -382,14 +370,14 @@ def test_a_wrong_request_ends_the_sweep_not_the_trial(results_folder: ResultsFol
     assert results_folder.trace("t").read_text() == "Traceback <hidden>" and not history(results_folder).all_ends
 
 
-def test_after_a_result_a_wrong_request_fails_its_trial(results_folder: ResultsFolder) -> None:
+def test_after_a_result_a_wrong_request_fails_its_trial(results_folder):
     taken_up = session(results_folder)
     run_to(taken_up, OK)
     run_to(taken_up, WRONG, of=trial("second", "quick"))
     assert history(results_folder).all_ends["second"].status is Status.FAILED
 
 
-def test_result_of_a_trial_with_the_same_training_is_copied(results_folder: ResultsFolder) -> None:
+def test_result_of_a_trial_with_the_same_training_is_copied(results_folder):
     one = replace(TRIAL, axes={"lr_rule": "none", "seed": 0}, lr=replace(TRIAL.lr, rule="none"))
     same = replace(one, trial_id="s", cell_id="s", axes={"lr_rule": "sqrt", "seed": 0}, lr=replace(one.lr, rule="sqrt"))
     taken_up = session(results_folder)

@@ -2,8 +2,6 @@
 
 import hashlib
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +19,7 @@ RECORD = demo.records()[0]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> ResultsFolder:
+def folder(tmp_path):
     results = demo.results(tmp_path / "demo", [RECORD])
     results.quarantine.write_bytes(b"")
     with results.journal.open("ab") as file:
@@ -29,7 +27,7 @@ def folder(tmp_path: Path) -> ResultsFolder:
     return results
 
 
-def test_traces_of_a_crash_are_remarks_not_violations(folder: ResultsFolder) -> None:
+def test_traces_of_a_crash_are_remarks_not_violations(folder):
     verification = verified.verify(folder, [RECORD.trial_id, "other"], {})
     assert verification.violations == []
     damage, counts, quarantine = verification.remarks
@@ -38,7 +36,7 @@ def test_traces_of_a_crash_are_remarks_not_violations(folder: ResultsFolder) -> 
     assert quarantine.startswith(f"{folder.quarantine} ")
 
 
-def test_a_damaged_record_is_a_violation(folder: ResultsFolder) -> None:
+def test_a_damaged_record_is_a_violation(folder):
     first, _, rest = folder.journal.read_bytes().partition(b"\n")
     folder.journal.write_bytes(first[:-1] + b"?\n" + rest)
     (told,) = verified.verify(folder, [], {}).violations
@@ -46,9 +44,7 @@ def test_a_damaged_record_is_a_violation(folder: ResultsFolder) -> None:
 
 
 @pytest.mark.parametrize(("fingerprint", "violations"), [({}, 1), ({"epochs": 2}, 0)])
-def test_plan_is_compared_only_under_the_same_config(
-    folder: ResultsFolder, fingerprint: dict[str, Any], violations: int
-) -> None:
+def test_plan_is_compared_only_under_the_same_config(folder, fingerprint, violations):
     with Journal.open(folder.journal) as journal:
         journal.append(Kind.ENDED, {"missing": 0})
     verification = verified.verify(folder, [RECORD.trial_id, "other"], fingerprint)
@@ -58,7 +54,7 @@ def test_plan_is_compared_only_under_the_same_config(
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> ResultsFolder:
+def files(tmp_path):
     results = ResultsFolder(tmp_path / "files")
     results.create()
     results.trial("a").mkdir()
@@ -71,7 +67,7 @@ def ended(files: ResultsFolder, *more: Record) -> History:
 
 
 @pytest.mark.parametrize("name", HASHED)
-def test_file_cut_off_at_any_byte_is_detected(files: ResultsFolder, name: str) -> None:
+def test_file_cut_off_at_any_byte_is_detected(files, name):
     path, whole = files.trial("a") / name, bytes(range(64))
     path.write_bytes(whole)
     history = ended(files)
@@ -85,14 +81,14 @@ def test_file_cut_off_at_any_byte_is_detected(files: ResultsFolder, name: str) -
     assert told.startswith(f"{path}: lost")
 
 
-def test_files_of_a_restarted_trial_may_change(files: ResultsFolder) -> None:
+def test_files_of_a_restarted_trial_may_change(files):
     files.config("a").write_text("one")
     history = ended(files, started(2))
     files.config("a").write_text("two")
     assert list(of_ended_trials(files, history)) == []
 
 
-def test_damaged_checkpoint_is_detected_and_the_previous_one_used(files: ResultsFolder) -> None:
+def test_damaged_checkpoint_is_detected_and_the_previous_one_used(files):
     generations = Generations(folder=files.checkpoint("a"), rank=0, world_size=1)
     generations.write(1, b"the first")
     generations.write(2, b"the second, that is longer")
@@ -108,7 +104,7 @@ def test_damaged_checkpoint_is_detected_and_the_previous_one_used(files: Results
         assert generations.newest() == (1, {0: b"the first"})
 
 
-def test_running_trial_may_have_only_its_last_line_torn(files: ResultsFolder) -> None:
+def test_running_trial_may_have_only_its_last_line_torn(files):
     files.config("a").write_text("data: {name: digits}")
     files.metrics("a").write_bytes(b'{"epoch":1}\n{"epo')
     assert list(verified.of_running_trials(files, ["a", "not-begun"])) == []
@@ -118,7 +114,7 @@ def test_running_trial_may_have_only_its_last_line_torn(files: ResultsFolder) ->
     assert config.startswith(f"{files.config('a')}: not YAML") and curve.startswith(f"{files.metrics('a')}: line 1 is")
 
 
-def test_lost_and_changed_tables_of_an_ended_sweep_are_named(files: ResultsFolder) -> None:
+def test_lost_and_changed_tables_of_an_ended_sweep_are_named(files):
     for name in ("trials.csv", "summary.csv", "speedup.md"):
         files.table(name).write_text(name)
     digests = verified.table_digests(files)
@@ -143,15 +139,13 @@ def test_lost_and_changed_tables_of_an_ended_sweep_are_named(files: ResultsFolde
         (b"", "end is missing"),
     ],
 )
-def test_table_of_a_running_sweep_has_only_journalled_trials(
-    files: ResultsFolder, content: bytes, message: str
-) -> None:
+def test_table_of_a_running_sweep_has_only_journalled_trials(files, content, message):
     files.table("trials.csv").write_bytes(content)
     lines = list(verified.of_the_tables(files, ended(files)))
     assert len(lines) == bool(message) and all(message in line for line in lines)
 
 
-def test_tables_half_written_on_a_full_disk_are_told(files: ResultsFolder) -> None:
+def test_tables_half_written_on_a_full_disk_are_told(files):
     history = ended(files)
     halves = {
         "summary.parquet": b"PAR1\0\0",
@@ -166,7 +160,7 @@ def test_tables_half_written_on_a_full_disk_are_told(files: ResultsFolder) -> No
     assert [line.partition(": ")[0] for line in told] == sorted(str(files.table(name)) for name in halves)
 
 
-def test_folder_in_place_of_a_file_means_lost(files: ResultsFolder) -> None:
+def test_folder_in_place_of_a_file_means_lost(files):
     files.metrics("a").write_bytes(b"")
     history = ended(files)
     files.metrics("a").unlink()
@@ -220,7 +214,7 @@ ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
         [sweep(), Record(kind="of a later version", value={}), ENDED],
     ],
 )
-def test_valid_sequences_of_records_have_no_violation(records: list[Record]) -> None:
+def test_valid_sequences_of_records_have_no_violation(records):
     assert JournalCheck(records).violations == []
 
 
@@ -238,12 +232,12 @@ def test_valid_sequences_of_records_have_no_violation(records: list[Record]) -> 
         ([sweep(), started(), finished(1, "grand")], "'grand' is not a valid Status"),
     ],
 )
-def test_invalid_sequences_of_records_are_violations(records: list[Record], told: str) -> None:
+def test_invalid_sequences_of_records_are_violations(records, told):
     (violation,) = JournalCheck(records).violations
     assert told in violation
 
 
-def test_ended_sweep_needs_an_end_for_every_planned_trial() -> None:
+def test_ended_sweep_needs_an_end_for_every_planned_trial():
     assert JournalCheck([sweep(), ENDED]).history.missing == 0
     assert JournalCheck([sweep(), ENDED, sweep()]).history.missing is None
     assert list(of_the_plan(["a", "b"], ["a", "b", "old"], 0, 2)) == []

@@ -44,16 +44,16 @@ def read(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path):
     return tmp_path / "store"
 
 
 @pytest.fixture
-def machine(tmp_path: Path, store: Path) -> Machine:
+def machine(tmp_path, store):
     return Machine(tmp_path / "one", store)
 
 
-def test_locks_links_and_torn_records_are_not_copied(machine: Machine, store: Path) -> None:
+def test_locks_links_and_torn_records_are_not_copied(machine, store):
     machine.write("journal.jsonl", "first\nhalf of the sec")
     machine.write("trials/a/checkpoint/state", "1")
     machine.write("lock", "")
@@ -77,7 +77,7 @@ def test_locks_links_and_torn_records_are_not_copied(machine: Machine, store: Pa
     assert machine.told.getvalue() == ""
 
 
-def test_deleted_results_stay_in_the_store(machine: Machine, store: Path) -> None:
+def test_deleted_results_stay_in_the_store(machine, store):
     with machine.copying:
         machine.write("journal.jsonl", "first\n")
         machine.write("trials/a/checkpoint/state", "1")
@@ -90,7 +90,7 @@ def test_deleted_results_stay_in_the_store(machine: Machine, store: Path) -> Non
     assert read(store) == before and "moved or deleted" in machine.told.getvalue()
 
 
-def test_results_continue_on_another_machine_and_back(machine: Machine, tmp_path: Path, store: Path) -> None:
+def test_results_continue_on_another_machine_and_back(machine, tmp_path, store):
     with machine.copying:
         machine.write("journal.jsonl", "first\n")
         machine.write("trials/a/metrics.jsonl", "{}\n")
@@ -103,7 +103,7 @@ def test_results_continue_on_another_machine_and_back(machine: Machine, tmp_path
         assert back.files()["journal.jsonl"] == "first\nsecond\n"
 
 
-def test_results_of_two_machines_are_not_mixed(machine: Machine, tmp_path: Path, store: Path) -> None:
+def test_results_of_two_machines_are_not_mixed(machine, tmp_path, store):
     with machine.copying:
         machine.write("journal.jsonl", "first\n")
     other = Machine(tmp_path / "other", store)
@@ -113,9 +113,7 @@ def test_results_of_two_machines_are_not_mixed(machine: Machine, tmp_path: Path,
     assert other.files() == {"journal.jsonl": "another\n"} and read(store / "demo") == {"journal.jsonl": "first\n"}
 
 
-def test_failed_copy_is_reported_and_made_up_later(
-    machine: Machine, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_copy_is_reported_and_made_up_later(machine, store, monkeypatch):
     def refuse(cloud: Cloud, name: str, path: Path) -> None:
         raise OSError("no such bucket")
 
@@ -131,7 +129,7 @@ def test_failed_copy_is_reported_and_made_up_later(
     assert read(store / "demo") == {"journal.jsonl": "first\n", "report.html": "page"}
 
 
-def test_hanging_store_does_not_delay_the_end(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_store_does_not_delay_the_end(machine, monkeypatch):
     slow, hangs = [0.3, 0.3, 0.3], threading.Event()
     monkeypatch.setattr("orchestrator.store.cloud.PATIENCE_S", 0.6)
     monkeypatch.setattr(Cloud, "put", lambda *_: time.sleep(slow.pop()) if slow else hangs.wait(60))
@@ -145,7 +143,7 @@ def test_hanging_store_does_not_delay_the_end(machine: Machine, monkeypatch: pyt
     hangs.set()
 
 
-def test_names_that_leave_the_folder_are_not_fetched(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_leave_the_folder_are_not_fetched(store, monkeypatch):
     """No folder has such names, but a store of objects may: there they are nothing but text."""
     cloud = Cloud(f"file://{store}", "demo")
     cloud.write("trials/a/rank0.log", b"log")
@@ -156,6 +154,6 @@ def test_names_that_leave_the_folder_are_not_fetched(store: Path, monkeypatch: p
     assert list(cloud.files()) == ["trials/a/rank0.log"]
 
 
-def test_invalid_store_address_is_refused() -> None:
+def test_invalid_store_address_is_refused():
     with pytest.raises(ConfigError, match="results_dir=s3:"):
         Cloud("s3://lab?colour=red", "demo")

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from orchestrator.store import files
 from orchestrator.store.files import advice, append, encode, is_at_fault, make_directory, write_durably, write_whole
 
 
-def test_write_replaces_the_whole_file(tmp_path: Path) -> None:
+def test_write_replaces_the_whole_file(tmp_path):
     path = tmp_path / "table.csv"
     write_durably(path, b"old, and longer")
     write_durably(path, b"new")
@@ -28,7 +28,7 @@ def test_write_replaces_the_whole_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["fsync", "replace"])
-def test_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
+def test_failed_write_leaves_only_the_old_file(tmp_path, monkeypatch, operation):
     path = tmp_path / "table.csv"
     write_durably(path, b"old")
 
@@ -43,7 +43,7 @@ def test_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def calls(monkeypatch):
     """The calls to the disk in order: `fsync` of a file, `directory` (fsync of a folder), `replace`."""
     told, fsync, replace = list[str](), os.fsync, os.replace
 
@@ -60,17 +60,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return told
 
 
-def test_content_is_synced_before_rename_and_directory(tmp_path: Path, calls: list[str]) -> None:
+def test_content_is_synced_before_rename_and_directory(tmp_path, calls):
     write_durably(tmp_path / "table.csv", b"new")
     assert calls == ["fsync", "replace", "directory"]
 
 
-def test_write_whole_does_not_sync(tmp_path: Path, calls: list[str]) -> None:
+def test_write_whole_does_not_sync(tmp_path, calls):
     write_whole(tmp_path / "table.csv", b"new")
     assert calls == ["replace"]
 
 
-def test_new_directory_is_private_and_synced(tmp_path: Path, calls: list[str]) -> None:
+def test_new_directory_is_private_and_synced(tmp_path, calls):
     make_directory(tmp_path / "new")
     make_directory(tmp_path / "new")
     assert calls == ["directory"] and stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
@@ -80,15 +80,13 @@ def test_new_directory_is_private_and_synced(tmp_path: Path, calls: list[str]) -
 
 
 @pytest.mark.parametrize("write", [write_durably, write_whole, append])
-def test_files_are_private(tmp_path: Path, write: Callable[[Path, bytes], None]) -> None:
+def test_files_are_private(tmp_path, write):
     write(tmp_path / "table.csv", b"new")
     assert stat.S_IMODE((tmp_path / "table.csv").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("write", [write_durably, write_whole, append])
-def test_partial_writes_are_completed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
-) -> None:
+def test_partial_writes_are_completed(tmp_path, monkeypatch, write):
     real = os.write
     monkeypatch.setattr(os, "write", lambda file, data: real(file, data[:3]))
     write(tmp_path / "table.csv", b"longer than three")
@@ -115,7 +113,7 @@ def finite(value: Any) -> Any:
 
 @settings(max_examples=50)
 @given(VALUES)
-def test_encoded_values_are_one_line_and_decode_equal(value: Any) -> None:
+def test_encoded_values_are_one_line_and_decode_equal(value):
     line = encode(value)
     assert json.loads(line) == finite(value)
     assert line.isascii() and len(line.decode().splitlines()) == 1
@@ -135,12 +133,12 @@ class Place(enum.StrEnum):
         (Place.HERE, b'"here"'),
     ],
 )
-def test_values_have_their_json_form(value: Any, line: bytes) -> None:
+def test_values_have_their_json_form(value, line):
     assert encode(value) == line
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"bytes", date(2026, 11, 22), np.int64(3), object()])
-def test_values_without_a_json_form_are_refused(value: Any) -> None:
+def test_values_without_a_json_form_are_refused(value):
     with pytest.raises(TypeError):
         encode({"value": value})
 
@@ -155,9 +153,7 @@ def test_values_without_a_json_form_are_refused(value: Any) -> None:
         (errno.EIO, None, True),
     ],
 )
-def test_disk_errors_and_errors_in_the_results_are_recognised(
-    code: int, place: str | None, at_fault: bool, tmp_path: Path
-) -> None:
+def test_disk_errors_and_errors_in_the_results_are_recognised(code, place, at_fault, tmp_path):
     error = OSError(code, "refused", str(tmp_path / place)) if place else OSError(code, "refused")
     assert is_at_fault(error, tmp_path / "results") is at_fault
 
@@ -171,9 +167,7 @@ def test_disk_errors_and_errors_in_the_results_are_recognised(
         (errno.EFBIG, "ulimit -f"),
     ],
 )
-def test_advice_names_file_reason_and_remedy(
-    code: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advice_names_file_reason_and_remedy(code, remedy, tmp_path, monkeypatch):
     monkeypatch.setattr(files.shutil, "disk_usage", lambda place: SimpleNamespace(total=2**20, free=2**19))
     text = advice(OSError(code, "why", str(tmp_path / "journal.jsonl")), tmp_path)
     assert f"{tmp_path}/journal.jsonl " in text and "(why)" in text and remedy in text
@@ -181,7 +175,7 @@ def test_advice_names_file_reason_and_remedy(
 
 
 @pytest.mark.parametrize("free", [0, 3])
-def test_a_disk_without_inodes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+def test_a_disk_without_inodes_is_told(tmp_path, monkeypatch, free):
     full = SimpleNamespace(f_files=1000, f_favail=free, f_bavail=9, f_blocks=9, f_bfree=9, f_frsize=2**20)
     monkeypatch.setattr(files.os, "statvfs", lambda place: full)
     assert f"{free} inodes free for further files, of 1,000" in advice(OSError(errno.ENOSPC, "full", "x"), tmp_path)

@@ -29,7 +29,7 @@ NEXT = {"trial_id": "next", "attempt": 1}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "journal.jsonl"
 
 
@@ -46,26 +46,26 @@ def values(path: Path) -> list[Any]:
     return [record.value for record in replayed.records]
 
 
-def test_a_line_is_json_with_a_checksum_of_the_rest(path: Path) -> None:
+def test_a_line_is_json_with_a_checksum_of_the_rest(path):
     line = fill(path).splitlines()[0]
     assert json.loads(line)["value"] == VALUES[0]
     assert line.startswith(b'{"checksum":"') and line[29:] == b'","kind":"started",' + line[48:]
 
 
-def test_acknowledged_records_are_replayed(path: Path) -> None:
+def test_acknowledged_records_are_replayed(path):
     fill(path)
     assert values(path) == VALUES
     with Journal.open(path) as journal:
         assert not journal.damages
 
 
-def test_records_hide_secrets_except_in_what_is_compared(path: Path) -> None:
+def test_records_hide_secrets_except_in_what_is_compared(path):
     with Journal.open(path, Secrets({"hunter22": "<hidden>"})) as journal:
         journal.append(Kind.ENDED, {"missing": 0, "note": "no hunter22"}, {"tables": {"secrets.txt": "0123abcd"}})
     assert values(path) == [{"missing": 0, "note": "no <hidden>", "tables": {"secrets.txt": "0123abcd"}}]
 
 
-def test_history_follows_each_acknowledged_record(path: Path) -> None:
+def test_history_follows_each_acknowledged_record(path):
     ends = [
         record_of(2, status=Status.INFEASIBLE, trial_id="a"),
         record_of(2, trial_id="b"),
@@ -82,13 +82,13 @@ def test_history_follows_each_acknowledged_record(path: Path) -> None:
         assert journal.history.ends == {"a": ends[2], "b": ends[1]}
 
 
-def test_numbers_that_are_not_finite_become_null(path: Path) -> None:
+def test_numbers_that_are_not_finite_become_null(path):
     with Journal.open(path) as journal:
         journal.append(Kind.STARTED, NEXT | {"loss": [float("nan"), 1.0, {"worst": float("inf")}]})
     assert values(path) == [NEXT | {"loss": [None, 1.0, {"worst": None}]}]
 
 
-def test_truncation_loses_only_the_torn_record(path: Path) -> None:
+def test_truncation_loses_only_the_torn_record(path):
     whole = fill(path)
     for length in range(len(whole)):
         lines, damages = split(whole[:length])
@@ -96,7 +96,7 @@ def test_truncation_loses_only_the_torn_record(path: Path) -> None:
         assert len(lines) == intact and [damage.line for damage in damages] == [intact + 1] * _is_torn(whole, length)
 
 
-def test_a_torn_record_is_cut_off_before_the_next_one(path: Path) -> None:
+def test_a_torn_record_is_cut_off_before_the_next_one(path):
     whole = fill(path)
     for length in range(0, len(whole), 29):
         path.write_bytes(whole[:length])
@@ -110,7 +110,7 @@ def _is_torn(whole: bytes, length: int) -> bool:
     return length > 0 and whole[length - 1 : length] != b"\n"
 
 
-def test_a_flipped_bit_costs_its_own_record_only(path: Path) -> None:
+def test_a_flipped_bit_costs_its_own_record_only(path):
     whole = fill(path)
     first, _, *others = whole.splitlines()
     start, end = len(first) + 1, whole.index(b"\n", len(first) + 1) + 1
@@ -123,13 +123,13 @@ def test_a_flipped_bit_costs_its_own_record_only(path: Path) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b'{"checksum":"' * 80_000, b'{"checksum":"0123456789abcdef",' * 40_000])
-def test_a_long_line_of_garbage_takes_linear_time(garbage: bytes) -> None:
+def test_a_long_line_of_garbage_takes_linear_time(garbage):
     began_s = time.process_time()
     assert [len(damage.data) for damage in split(garbage + b"\n")[1]] == [len(garbage)]
     assert time.process_time() - began_s < 1
 
 
-def test_damage_is_quarantined_and_reported_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_is_quarantined_and_reported_once(path, monkeypatch):
     monkeypatch.setattr("orchestrator.store.journal._MOST_KEPT", 10_000)
     lines = fill(path).splitlines(keepends=True)
     path.write_bytes(lines[0] + b"\xff\x00garbage\n" + lines[2] + lines[3][:20])
@@ -152,7 +152,7 @@ def test_damage_is_quarantined_and_reported_once(path: Path, monkeypatch: pytest
     assert quarantine.stat().st_size < 2**17  # excerpts of what no record can be
 
 
-def test_a_pipe_takes_no_damage(path: Path) -> None:
+def test_a_pipe_takes_no_damage(path):
     path.write_bytes(fill(path) + b"garbage\n")
     os.mkfifo(path.with_name("journal.jsonl.quarantine"))
     with pytest.raises(OSError, match="not a regular file"):
@@ -175,9 +175,7 @@ def full(limit: int) -> Callable[[int, bytes], int]:
 
 
 @pytest.mark.parametrize("fault", [short(0), short(17), full(0), full(17), full(10_000)])
-def test_record_on_a_full_disk_is_not_acknowledged(
-    path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[int, bytes], int]
-) -> None:
+def test_record_on_a_full_disk_is_not_acknowledged(path, monkeypatch, fault):
     before = fill(path)
     journal = Journal.open(path)
     with monkeypatch.context() as patched:
@@ -193,7 +191,7 @@ def test_record_on_a_full_disk_is_not_acknowledged(
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved", "folder moved", "replaced"])
-def test_record_in_a_journal_that_is_gone_is_not_acknowledged(tmp_path: Path, how: str) -> None:
+def test_record_in_a_journal_that_is_gone_is_not_acknowledged(tmp_path, how):
     folder, elsewhere = tmp_path / "sweep", tmp_path / "elsewhere"
     folder.mkdir()
     path = folder / "journal.jsonl"
@@ -213,7 +211,7 @@ def test_record_in_a_journal_that_is_gone_is_not_acknowledged(tmp_path: Path, ho
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage\n"])
-def test_journal_is_locked_until_it_is_closed(path: Path, damage: bytes) -> None:
+def test_journal_is_locked_until_it_is_closed(path, damage):
     fill(path)
     path.write_bytes(damage + path.read_bytes())
     with Journal.open(path), pytest.raises(LockedError):
@@ -221,7 +219,7 @@ def test_journal_is_locked_until_it_is_closed(path: Path, damage: bytes) -> None
     Journal.open(path).close()
 
 
-def test_journal_opens_while_a_reader_asks_who_writes(path: Path) -> None:
+def test_journal_opens_while_a_reader_asks_who_writes(path):
     fill(path)
     with path.open() as reader:
         fcntl.flock(reader, fcntl.LOCK_SH)
@@ -231,7 +229,7 @@ def test_journal_opens_while_a_reader_asks_who_writes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "input/output error"), KeyboardInterrupt()])
-def test_unsynced_record_is_not_acknowledged(path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_unsynced_record_is_not_acknowledged(path, monkeypatch, error):
     before = fill(path)
 
     def fail(_: int) -> None:
@@ -244,7 +242,7 @@ def test_unsynced_record_is_not_acknowledged(path: Path, monkeypatch: pytest.Mon
     assert path.read_bytes() == before
 
 
-def test_next_journal_cuts_off_a_remaining_torn_tail(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_journal_cuts_off_a_remaining_torn_tail(path, monkeypatch):
     fill(path)
 
     def fail(*_: object) -> None:
@@ -261,7 +259,7 @@ def test_next_journal_cuts_off_a_remaining_torn_tail(path: Path, monkeypatch: py
     assert values(path) == [*VALUES, NEXT]
 
 
-def test_closed_journal_accepts_no_record(path: Path) -> None:
+def test_closed_journal_accepts_no_record(path):
     journal = Journal.open(path)
     journal.close()
     journal.close()
@@ -269,7 +267,7 @@ def test_closed_journal_accepts_no_record(path: Path) -> None:
         journal.append(Kind.STARTED, {})
 
 
-def test_value_without_a_json_form_changes_nothing(path: Path) -> None:
+def test_value_without_a_json_form_changes_nothing(path):
     before = fill(path)
     with Journal.open(path) as journal:
         with pytest.raises(TypeError):
@@ -278,7 +276,7 @@ def test_value_without_a_json_form_changes_nothing(path: Path) -> None:
         journal.append(Kind.STARTED, NEXT)
 
 
-def test_journal_that_is_a_link_is_refused(path: Path, tmp_path: Path) -> None:
+def test_journal_that_is_a_link_is_refused(path, tmp_path):
     outside = tmp_path / "outside"
     outside.touch()
     path.symlink_to(outside)
@@ -301,7 +299,7 @@ with Journal.open(Path(sys.argv[1])) as journal:
 """
 
 
-def test_kill_9_loses_no_acknowledged_record(path: Path) -> None:
+def test_kill_9_loses_no_acknowledged_record(path):
     moments = random.Random(0)
     acknowledged = -1
     for _ in range(3):
@@ -324,7 +322,7 @@ JSON = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.text() | st.just("checksum"), JSON, max_size=3), max_size=5), st.data())
-def test_any_values_are_replayed_and_any_garbage_is_damage(values: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_any_values_are_replayed_and_any_garbage_is_damage(values, data):
     lines = [encode(Kind.SWEEP, value) + b"\n" for value in values]
     where = data.draw(st.integers(0, len(lines)))
     garbage = data.draw(st.binary(min_size=1).filter(lambda raw: raw != b"\n" * len(raw)))
@@ -333,7 +331,7 @@ def test_any_values_are_replayed_and_any_garbage_is_damage(values: list[dict[str
     assert damages
 
 
-def test_empty_line_is_damage_but_loses_no_record(path: Path) -> None:
+def test_empty_line_is_damage_but_loses_no_record(path):
     whole = fill(path)
     first, rest = whole.split(b"\n", 1)
     path.write_bytes(first + b"\n\n" + rest)

@@ -41,7 +41,7 @@ def end(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-def test_second_driver_is_refused_with_the_owner(tmp_path: Path) -> None:
+def test_second_driver_is_refused_with_the_owner(tmp_path):
     first = driver(tmp_path)
     assert first_line(first) == "mine"
     with pytest.raises(LockedError, match=f"process {first.pid} on host {platform.node()}") as caught:
@@ -54,7 +54,7 @@ def test_second_driver_is_refused_with_the_owner(tmp_path: Path) -> None:
     assert not ResultsFolder(tmp_path).owner.exists()
 
 
-def test_lock_of_a_dead_owner_is_free(tmp_path: Path) -> None:
+def test_lock_of_a_dead_owner_is_free(tmp_path):
     first = driver(tmp_path)
     assert first_line(first) == "mine"
     first.send_signal(signal.SIGKILL)
@@ -64,7 +64,7 @@ def test_lock_of_a_dead_owner_is_free(tmp_path: Path) -> None:
         DirectoryLock(ResultsFolder(tmp_path)).__enter__()
 
 
-def test_removed_lock_file_lets_no_second_driver_in(tmp_path: Path) -> None:
+def test_removed_lock_file_lets_no_second_driver_in(tmp_path):
     results_folder = ResultsFolder(tmp_path)
     with DirectoryLock(results_folder), Journal.open(results_folder.journal):
         results_folder.lock.unlink()
@@ -75,7 +75,7 @@ def test_removed_lock_file_lets_no_second_driver_in(tmp_path: Path) -> None:
         pass
 
 
-def test_only_one_of_many_drivers_gets_the_lock(tmp_path: Path) -> None:
+def test_only_one_of_many_drivers_gets_the_lock(tmp_path):
     drivers = [driver(tmp_path) for _ in range(6)]
     answers = [first_line(process) for process in drivers]
     assert answers.count("mine") == 1
@@ -86,9 +86,7 @@ def test_only_one_of_many_drivers_gets_the_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("host", "named"), [(platform.node(), "without a name"), ("elsewhere", "on host elsewhere")])
-def test_dead_process_is_no_owner_if_its_host_is_this_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, named: str
-) -> None:
+def test_dead_process_is_no_owner_if_its_host_is_this_one(tmp_path, monkeypatch, host, named):
     monkeypatch.setattr("orchestrator.store.lock._GRACE_S", 0.0)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -99,7 +97,7 @@ def test_dead_process_is_no_owner_if_its_host_is_this_one(
             DirectoryLock(ResultsFolder(tmp_path)).__enter__()
 
 
-def test_lock_is_released_if_the_owner_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_is_released_if_the_owner_cannot_be_written(tmp_path, monkeypatch):
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
@@ -110,7 +108,7 @@ def test_lock_is_released_if_the_owner_cannot_be_written(tmp_path: Path, monkeyp
         pass
 
 
-def test_new_directory_without_results_is_removed(tmp_path: Path) -> None:
+def test_new_directory_without_results_is_removed(tmp_path):
     results_folder = ResultsFolder(tmp_path / "results" / "sweep")
     with pytest.raises(RuntimeError, match="refused"), DirectoryLock(results_folder, made=True):
         results_folder.journal.touch()
@@ -119,7 +117,7 @@ def test_new_directory_without_results_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["journal.jsonl", "trials/a", "tables/summary.csv", "notes.txt"])
-def test_directory_with_content_or_from_before_stays(tmp_path: Path, what: str) -> None:
+def test_directory_with_content_or_from_before_stays(tmp_path, what):
     results_folder = ResultsFolder(tmp_path / "sweep")
     with DirectoryLock(results_folder, made=True):
         (results_folder.root / what).write_text("something")
@@ -131,7 +129,7 @@ def test_directory_with_content_or_from_before_stays(tmp_path: Path, what: str) 
     assert there.trials.is_dir()
 
 
-def test_failed_removal_of_the_directory_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_removal_of_the_directory_hides_no_error(tmp_path, monkeypatch):
     def busy(_: Path) -> None:
         raise OSError("Directory not empty")
 
@@ -148,7 +146,7 @@ def test_failed_removal_of_the_directory_hides_no_error(tmp_path: Path, monkeypa
         *(b'{"host": "a", "pid": %b, "started": "now"}' % pid for pid in (b'"x"', b"-1", b"0", b"1e9", b"9" * 30)),
     ],
 )
-def test_odd_owner_file_names_no_owner(tmp_path: Path, content: bytes) -> None:
+def test_odd_owner_file_names_no_owner(tmp_path, content):
     results_folder = ResultsFolder(tmp_path)
     results_folder.owner.write_bytes(content)
     with Journal.open(results_folder.journal):
@@ -156,7 +154,7 @@ def test_odd_owner_file_names_no_owner(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_pipes_and_devices_in_place_of_files_are_refused(tmp_path: Path) -> None:
+def test_pipes_and_devices_in_place_of_files_are_refused(tmp_path):
     results_folder = ResultsFolder(tmp_path)
     os.mkfifo(results_folder.owner)
     with Journal.open(results_folder.journal):

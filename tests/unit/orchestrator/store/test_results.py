@@ -1,7 +1,6 @@
 """Results directories of other versions, damaged or incomplete."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from tests.unit.orchestrator.report import demo
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> ResultsFolder:
+def folder(tmp_path):
     return demo.results(tmp_path / "demo", demo.records()[:6])
 
 
@@ -27,26 +26,26 @@ def a_record() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "change", [{"status": []}, {"status": {"a": 1}}, {"trial_id": ""}, {"trial_id": "../x"}, {"seed": 2**64}]
 )
-def test_records_with_invalid_values_are_left_out(change: dict[str, Any]) -> None:
+def test_records_with_invalid_values_are_left_out(change):
     end, told = checked_record(a_record() | change)
     assert end is None and told
 
 
-def test_numbers_keep_their_type() -> None:
+def test_numbers_keep_their_type():
     """Otherwise mode=report would write 1.0 GPUs, unlike the tables of the run."""
     for gpus in (1, 0.5):
         end, _ = checked_record(a_record() | {"gpus": gpus})
         assert end and repr(end.gpus) == repr(gpus)
 
 
-def test_intact_results_have_no_problems(folder: ResultsFolder) -> None:
+def test_intact_results_have_no_problems(folder):
     results = read_results(folder)
     assert len(results.history.ends) == 6 and results.problems == []
     assert results.history.driver["commit"] == demo.DRIVER["commit"]
     assert results.history.ends["1-32-none-0"] == demo.records()[0]
 
 
-def test_damaged_lines_are_reported_and_the_rest_is_used(folder: ResultsFolder) -> None:
+def test_damaged_lines_are_reported_and_the_rest_is_used(folder):
     lines = folder.journal.read_bytes().split(b"\n")
     lines[2] = lines[2].replace(b'"ok"', b'"no"')
     folder.journal.write_bytes(b"\n".join(lines[:-1])[:-40])
@@ -58,7 +57,7 @@ def test_damaged_lines_are_reported_and_the_rest_is_used(folder: ResultsFolder) 
     ]
 
 
-def test_records_of_another_program_are_reported(folder: ResultsFolder) -> None:
+def test_records_of_another_program_are_reported(folder):
     with folder.journal.open("ab") as file:
         for kind, value in (
             ("finished", {"nothing": 1}),
@@ -72,7 +71,7 @@ def test_records_of_another_program_are_reported(folder: ResultsFolder) -> None:
     assert any("not an object" in line for line in told)
 
 
-def test_unknown_fields_of_a_later_version_are_ignored() -> None:
+def test_unknown_fields_of_a_later_version_are_ignored():
     record, reason = checked_record(a_record() | {"colour": "red"})
     assert record == demo.records()[0] and reason == ""
 
@@ -90,12 +89,12 @@ def test_unknown_fields_of_a_later_version_are_ignored() -> None:
         ("cell_id", None, "cell_id is None"),
     ],
 )
-def test_record_with_a_wrong_type_is_left_out(field: str, value: Any, told: str) -> None:
+def test_record_with_a_wrong_type_is_left_out(field, value, told):
     record, reason = checked_record(a_record() | {field: value})
     assert record is None and told in reason
 
 
-def test_trials_of_another_configuration_are_counted(folder: ResultsFolder) -> None:
+def test_trials_of_another_configuration_are_counted(folder):
     with Journal.open(folder.journal) as journal:
         journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": 3}}, "driver": {}})
         journal.append(Kind.FINISHED, demo.records()[20].to_json())
@@ -104,25 +103,25 @@ def test_trials_of_another_configuration_are_counted(folder: ResultsFolder) -> N
     assert any("6 trials of another configuration" in problem.what for problem in results.problems)
 
 
-def test_a_journal_without_a_sweep_record_is_used(folder: ResultsFolder) -> None:
+def test_a_journal_without_a_sweep_record_is_used(folder):
     lines = folder.journal.read_bytes().split(b"\n")
     folder.journal.write_bytes(b"\n".join(lines[1:]))
     assert len(read_results(folder).history.ends) == 6
 
 
-def test_folder_of_a_probe_is_no_problem(folder: ResultsFolder) -> None:
+def test_folder_of_a_probe_is_no_problem(folder):
     (folder.trials / probe_id(demo.records()[0].trial_id)).mkdir()
     assert not read_results(folder).problems
 
 
-def test_unknown_entries_among_the_trials_are_problems(folder: ResultsFolder) -> None:
+def test_unknown_entries_among_the_trials_are_problems(folder):
     (folder.trials / "stranger").mkdir()
     (folder.trials / "notes.txt").write_text("mine")
     (problem,) = read_results(folder).problems
     assert problem.where == "trials" and "notes.txt, stranger" in problem.what
 
 
-def test_rows_remain_without_the_trials_folder(tmp_path: Path) -> None:
+def test_rows_remain_without_the_trials_folder(tmp_path):
     folder = ResultsFolder(tmp_path)
     with Journal.open(folder.journal) as journal:
         journal.append(Kind.FINISHED, demo.records()[0].to_json())

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.store import trial_files
-from orchestrator.store.results_folder import CONFIG, KEPT, ResultsFolder
+from orchestrator.store.results_folder import CONFIG, KEPT
 from orchestrator.store.secrets import NO_SECRETS
 from orchestrator.store.trial_files import TrialFolders
 
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", [*trial_files.HASHED, KEPT, f".{KEPT}", "checkpoint"])
-def test_a_further_attempt_waits_for_no_pipe(results_folder: ResultsFolder, name: str) -> None:
+def test_a_further_attempt_waits_for_no_pipe(results_folder, name):
     folder = results_folder.trial("t1")
     folder.mkdir()
     (folder / CONFIG).write_text("a: 1")

@@ -1,7 +1,5 @@
 """Figures that follow from a trial's metrics."""
 
-from typing import Any
-
 import pytest
 
 from orchestrator.store.trial_metrics import metric_value, samples_to_target
@@ -28,10 +26,10 @@ TRIAL = {"epochs": 10, "samples": 10_000, "first_epoch_s": 30.0, "train_s": 48.0
         ({"train_s": 30.0, "time_to_target_s": 30.0}, 15_000),  # all epochs were reported at the end: by the rate
     ],
 )
-def test_samples_to_the_target_count_epochs(metrics: dict[str, Any], samples: float | None) -> None:
+def test_samples_to_the_target_count_epochs(metrics, samples):
     assert samples_to_target(TRIAL | metrics) == (samples if samples is None else pytest.approx(samples))
 
 
-def test_a_metric_that_is_no_number_is_not_measured() -> None:
+def test_a_metric_that_is_no_number_is_not_measured():
     values = {"rate": 2, "text": "2", "damaged": 10**400}
     assert [metric_value(values, name) for name in (*values, "none")] == [2.0, None, None, None]

@@ -4,7 +4,6 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -84,15 +83,13 @@ FOREIGN = {"foreign_gpu_processes": 1.0, "foreign_cpu": 0.0}
     ],
     ids=["counter", "rarely", "power", "broken", "missing", "shared", "foreign", "second epoch", "no phases"],
 )
-def test_energy_equals_values_computed_by_hand(
-    columns: dict[str, Any], readings: dict[str, Any], given: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_energy_equals_values_computed_by_hand(columns, readings, given, expected):
     metrics = {"samples_per_s": given["speed"]} if "speed" in given else {}
     telemetry = figures([seen(gpu(**columns), **readings)], metrics, alone=given.get("alone", True))
     assert {name: telemetry.get(name) for name in expected} == pytest.approx(expected)
 
 
-def test_ranks_add_up_and_the_slowest_clock_counts() -> None:
+def test_ranks_add_up_and_the_slowest_clock_counts():
     ranks = [
         seen(gpu(energy_j=COUNTER, sm_clock_mhz=[1900.0] * 9, throttle_reasons=[0.0] * 9), rank=0),
         seen(gpu(energy_j=COUNTER, sm_clock_mhz=[1700.0] * 9, throttle_reasons=[0, 0, 64, 0, 0, 0, 4, 0, 0]), rank=1),
@@ -104,7 +101,7 @@ def test_ranks_add_up_and_the_slowest_clock_counts() -> None:
     assert telemetry["throttle_reasons"] == "power cap"  # the thermal one was before the window
 
 
-def test_gpu_util_spread_is_the_range_over_gpus() -> None:
+def test_gpu_util_spread_is_the_range_over_gpus():
     ranks = [seen({"gpu0": {"gpu_util": [share] * 9, "power_w": POWER}}, rank=i) for i, share in enumerate((0.9, 0.2))]
     telemetry = figures(ranks, {}, alone=True)
     assert telemetry["gpu_util"] == pytest.approx(0.55) and telemetry["gpu_util_spread"] == pytest.approx(0.7)
@@ -113,7 +110,7 @@ def test_gpu_util_spread_is_the_range_over_gpus() -> None:
     assert "gpu_util_spread" not in figures([*ranks, unseen], {}, alone=True)
 
 
-def test_cpu_figures_replace_gpu_figures_without_gpus() -> None:
+def test_cpu_figures_replace_gpu_figures_without_gpus():
     cpu = {"cpu_s": [2.0 * t for t in TIMES], "rss_gb": [1.0, *[1.5] * 8]}
     ranks = [
         seen({"cpu": cpu | {"energy_j": COUNTER}}, rank=0, foreign_load={"foreign_cpu": 0.01, "swapped_pages": 0.0}),
@@ -135,7 +132,7 @@ def test_cpu_figures_replace_gpu_figures_without_gpus() -> None:
     assert "energy_j" not in figures(ranks, {}, alone=True)
 
 
-def test_trial_without_samples_has_no_figures() -> None:
+def test_trial_without_samples_has_no_figures():
     empty = Readings(
         rank=0,
         host="a",
@@ -171,7 +168,7 @@ def readings(rank: int = 0, failure: str = "", ticks: int = 2) -> Readings:
     )
 
 
-def test_samples_are_a_table_with_every_column(tmp_path: Path) -> None:
+def test_samples_are_a_table_with_every_column(tmp_path):
     with_telemetry(DONE, [readings(0), readings(1)], trial("t", "quick", ranks=2), tmp_path)
     table = pd.read_parquet(tmp_path / TELEMETRY)
     assert list(table.columns) == ["rank", "host", "device", "time_s", "phase", *COLUMNS]
@@ -181,13 +178,13 @@ def test_samples_are_a_table_with_every_column(tmp_path: Path) -> None:
     assert table["gpu_util"].isna().all() and table["rss_gb"].isna().sum() == 2
 
 
-def test_own_metrics_take_precedence_and_failures_are_noted(tmp_path: Path) -> None:
+def test_own_metrics_take_precedence_and_failures_are_noted(tmp_path):
     outcome = with_telemetry(DONE, [readings(failure="NVML: lost")], trial("t", "quick", timing="exclusive"), tmp_path)
     assert outcome.metrics["peak_memory_gb"] == 7.0 and outcome.metrics["energy_j"] == pytest.approx(5.0)
     assert outcome.note == "slow; telemetry: NVML: lost"
 
 
-def test_idle_processes_on_the_gpus_are_noted(tmp_path: Path) -> None:
+def test_idle_processes_on_the_gpus_are_noted(tmp_path):
     beside = replace(readings(), foreign_load={"foreign_gpu_processes": 0.0, "idle_gpu_processes": 2.0})
     outcome = with_telemetry(DONE, [beside], trial("t", "quick"), tmp_path)
     assert outcome.metrics["idle_gpu_processes"] == 2 and outcome.note == "slow; 2 idle processes of others on the GPUs"
@@ -202,25 +199,25 @@ def test_idle_processes_on_the_gpus_are_noted(tmp_path: Path) -> None:
         (["", "0b"], {}),
     ],
 )
-def test_provenance_names_all_machines(machines: list[str], told: dict[str, str], tmp_path: Path) -> None:
+def test_provenance_names_all_machines(machines, told, tmp_path):
     seen = [replace(readings(rank), machine=machine) for rank, machine in enumerate(machines)]
     trained = replace(DONE, provenance={"host": "vm"})
     outcome = with_telemetry(trained, seen[::-1], trial("t", "quick", ranks=len(seen)), tmp_path)
     assert outcome.provenance == {"host": "vm"} | told
 
 
-def test_lost_rank_leaves_samples_but_no_figures(tmp_path: Path) -> None:
+def test_lost_rank_leaves_samples_but_no_figures(tmp_path):
     outcome = with_telemetry(DONE, [readings(1)], trial("t", "quick", ranks=2), tmp_path)
     assert outcome.metrics == DONE.metrics and (tmp_path / TELEMETRY).exists()
 
 
-def test_trial_without_samples_has_no_file(tmp_path: Path) -> None:
+def test_trial_without_samples_has_no_file(tmp_path):
     (tmp_path / TELEMETRY).write_bytes(b"of an earlier attempt")
     with_telemetry(DONE, [readings(ticks=0)], trial("t", "quick"), tmp_path)
     assert not (tmp_path / TELEMETRY).exists()
     assert with_telemetry(DONE, [], trial("t", "quick"), tmp_path) is DONE
 
 
-def test_unwritable_folder_is_noted(tmp_path: Path) -> None:
+def test_unwritable_folder_is_noted(tmp_path):
     outcome = with_telemetry(DONE, [readings()], trial("t", "quick"), tmp_path / "nowhere")
     assert outcome.status is Status.OK and "telemetry" in outcome.note and "No such file" in outcome.note

@@ -21,7 +21,7 @@ def zone(root: Path, name: str, energy_uj: int, limit: int | None = None) -> Pat
     return folder / "energy_uj"
 
 
-def test_packages_are_added_and_wrap_around(tmp_path: Path) -> None:
+def test_packages_are_added_and_wrap_around(tmp_path):
     first, second = zone(tmp_path, "package-0", 900, 999), zone(tmp_path, "package-1", 50)
     zone(tmp_path, "dram", 5)
     rapl = Rapl(tmp_path)
@@ -31,7 +31,7 @@ def test_packages_are_added_and_wrap_around(tmp_path: Path) -> None:
     assert rapl.read() == {"energy_j": pytest.approx(220e-6)}
 
 
-def test_without_counters_or_permission_the_column_is_empty(tmp_path: Path) -> None:
+def test_without_counters_or_permission_the_column_is_empty(tmp_path):
     assert "energy_j" not in cpu_tap(Usage(), Rapl(tmp_path)).read()
 
 
@@ -59,7 +59,7 @@ def has_computed(worker: subprocess.Popen[bytes]) -> None:
     assert worker.stdout is not None and worker.stdout.readline()
 
 
-def test_a_process_counts_with_its_workers() -> None:
+def test_a_process_counts_with_its_workers():
     usage = Usage()
     before = usage.read()
     with busy_worker() as worker:
@@ -73,7 +73,7 @@ def test_a_process_counts_with_its_workers() -> None:
     assert os.getpid() not in usage.children
 
 
-def test_earlier_cpu_time_of_a_worker_is_not_counted() -> None:
+def test_earlier_cpu_time_of_a_worker_is_not_counted():
     with busy_worker() as worker:
         has_computed(worker)
         usage = Usage()
@@ -83,7 +83,7 @@ def test_earlier_cpu_time_of_a_worker_is_not_counted() -> None:
     assert 0 <= usage.read()["cpu_s"] - before < 0.2
 
 
-def test_cpu_time_of_an_orphan_does_not_decrease() -> None:
+def test_cpu_time_of_an_orphan_does_not_decrease():
     usage = Usage()
     with busy_worker() as worker:
         usage.children = [worker.pid]

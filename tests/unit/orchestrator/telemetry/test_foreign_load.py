@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ def at(time_s: float, busy_s: float, processes: dict[int, tuple[int, float, str]
     return Census(time_s=time_s, busy_s=busy_s, processes=listed, **given)
 
 
-def test_own_work_is_not_foreign() -> None:
+def test_own_work_is_not_foreign():
     before = at(
         0, 100, {1: (0, 5, "init"), 10: (1, 20, "raylet"), 11: (10, 30, "ray::Rank"), 12: (10, 30, "ray::Rank")}
     )
@@ -30,27 +29,27 @@ def test_own_work_is_not_foreign() -> None:
     assert foreign_load(before, after, OURS, 2) == {"foreign_cpu": 0, "swapped_pages": 0}
 
 
-def test_a_neighbour_is_named_with_its_share() -> None:
+def test_a_neighbour_is_named_with_its_share():
     before = at(0, 100, {10: (1, 20, "rank"), 50: (1, 7, "hog"), 51: (1, 7, "idler")})
     after = at(2, 103, {10: (1, 22, "rank"), 50: (1, 7.9, "hog"), 51: (1, 7.1, "idler")})
     load = foreign_load(before, after, OURS, 2)
     assert load["foreign_cpu"] == pytest.approx(0.25) and load["foreign_cpu_by"] == "hog"
 
 
-def test_a_worker_that_ends_is_counted_once() -> None:
+def test_a_worker_that_ends_is_counted_once():
     """Its time becomes its parent's when that has waited for it."""
     before = at(0, 100, {10: (1, 20, "rank"), 11: (10, 5, "loader")})
     after = at(2, 102.5, {10: (1, 27.5, "rank")})
     assert foreign_load(before, after, OURS, 2)["foreign_cpu"] == pytest.approx(0.0)
 
 
-def test_new_and_ended_processes_are_counted() -> None:
+def test_new_and_ended_processes_are_counted():
     before = at(0, 100, {10: (1, 20, "rank")})
     after = at(2, 103.2, {10: (1, 22, "rank"), 70: (1, 0.2, "sh")})
     assert foreign_load(before, after, OURS, 2)["foreign_cpu"] == pytest.approx(0.3)
 
 
-def test_steal_time_is_foreign() -> None:
+def test_steal_time_is_foreign():
     before = at(0, 100, {10: (1, 20, "rank"), 50: (1, 0, "cron")})
     after = at(2, 102.5, {10: (1, 22, "rank"), 50: (1, 0.01, "cron")}, steal_s=0.49)
     load = foreign_load(before, after, OURS, 2)
@@ -59,14 +58,14 @@ def test_steal_time_is_foreign() -> None:
     assert foreign_load(before, busier, OURS, 2)["foreign_cpu_by"] == "cron"
 
 
-def test_throttling_and_swap_are_counted() -> None:
+def test_throttling_and_swap_are_counted():
     before = at(0, 100, {10: (1, 20, "rank")}, throttled=3, swapped_pages=100)
     after = at(2, 102, {10: (1, 22, "rank")}, throttled=5, swapped_pages=1100)
     load = foreign_load(before, after, OURS, 2)
     assert (load["throttled_periods"], load["swapped_pages"]) == (2, 1000)
 
 
-def test_joined_ray_is_recognised_by_name() -> None:
+def test_joined_ray_is_recognised_by_name():
     before = at(
         0, 100, {10: (30, 20, "rank"), 30: (1, 1, "raylet"), 31: (1, 1, "gcs_server"), 32: (30, 1, "ray::IDLE")}
     )
@@ -74,7 +73,7 @@ def test_joined_ray_is_recognised_by_name() -> None:
     assert foreign_load(before, after, Owners(roots=[10], names=("raylet", "gcs_server")), 2)["foreign_cpu"] == 0
 
 
-def test_kernel_files_are_parsed(tmp_path: Path) -> None:
+def test_kernel_files_are_parsed(tmp_path):
     proc, group = tmp_path / "proc", tmp_path / "group"
     (proc / "7").mkdir(parents=True)
     group.mkdir()
@@ -104,7 +103,7 @@ while time.process_time() < 60:
 """
 
 
-def test_a_real_neighbour_is_seen() -> None:
+def test_a_real_neighbour_is_seen():
     started = subprocess.run([sys.executable, "-c", HOG], check=True, stdout=subprocess.PIPE)
     try:  # its child is nobody's now
         before = census(time.perf_counter())
@@ -133,7 +132,7 @@ def simulated(source: random.Random, foreign: float, *, cores: int = 2, ranks: i
     return float(foreign_load(before, after, OURS, cores)["foreign_cpu"])
 
 
-def test_disturbed_windows_are_caught_and_clean_ones_pass() -> None:
+def test_disturbed_windows_are_caught_and_clean_ones_pass():
     """Clean: up to 3% of the cores' time, as daemons take; disturbed: from 7% on. 500 windows of each."""
     source = random.Random(0)
     clean = [simulated(source, source.uniform(0, 0.03)) for _ in range(500)]
@@ -143,7 +142,7 @@ def test_disturbed_windows_are_caught_and_clean_ones_pass() -> None:
 
 
 @pytest.mark.slow
-def test_load_now_counts_programs_that_are_not_children() -> None:
+def test_load_now_counts_programs_that_are_not_children():
     busy = "exec timeout 20 sh -c 'while :; do :; done'"
     told = subprocess.run(["sh", "-c", f"{busy} >/dev/null & echo $!"], capture_output=True, text=True, check=True)
     orphan = int(told.stdout)

@@ -25,13 +25,13 @@ ALL = {
 }
 
 
-def test_all_figures_have_their_unit() -> None:
+def test_all_figures_have_their_unit():
     gpus = Gpus(1, nvml=Nvml())
     assert gpus.taps["gpu0"].read() == pytest.approx(ALL)
     assert not gpus.failure
 
 
-def test_unsupported_figures_are_empty_without_a_failure() -> None:
+def test_unsupported_figures_are_empty_without_a_failure():
     gpus = Gpus(1, nvml=Nvml(lacks=("nvmlDeviceGetFanSpeed", "nvmlDeviceGetTotalEnergyConsumption")))
     for _ in range(2):
         assert set(ALL) - set(gpus.taps["gpu0"].read()) == {"fan", "energy_j"}
@@ -39,7 +39,7 @@ def test_unsupported_figures_are_empty_without_a_failure() -> None:
 
 
 @pytest.mark.parametrize("call", range(1, 40))
-def test_failure_of_any_call_loses_only_figures(call: int) -> None:
+def test_failure_of_any_call_loses_only_figures(call):
     gpus = Gpus(2, nvml=Nvml(fails_at=call))
     rows = [tap.read() for _ in range(3) for tap in gpus.taps.values()]
     assert "GPU is lost" in gpus.failure
@@ -47,7 +47,7 @@ def test_failure_of_any_call_loses_only_figures(call: int) -> None:
     assert not rows or rows[-1] == {}
 
 
-def test_missing_library_gives_a_reason_and_no_figures() -> None:
+def test_missing_library_gives_a_reason_and_no_figures():
     gpus = Gpus(1, nvml=Nvml(fails_at=1))
     assert gpus.taps == {} and gpus.failure == "NVML: GPU is lost"
     assert math.isnan(gpus.neighbours().busy)
@@ -57,7 +57,7 @@ def test_missing_library_gives_a_reason_and_no_figures() -> None:
 @pytest.mark.parametrize(
     ("visible", "devices"), [(None, [0, 1]), ("3,1", [3, 1]), ("GPU-a,GPU-b,GPU-c", ["GPU-a", "GPU-b"]), ("", [0, 1])]
 )
-def test_devices_follow_cuda_visible_devices(visible: str | None, devices: list[object]) -> None:
+def test_devices_follow_cuda_visible_devices(visible, devices):
     nvml = Nvml()
     assert list(Gpus(2, visible, nvml).taps) == ["gpu0", "gpu1"]
     assert nvml.devices == devices
@@ -71,15 +71,15 @@ GONE = 2**22 + 1
     ("pids", "foreign"),
     [((os.getpid(),), 0), ((os.getpid(), os.getppid()), 1), ((os.getppid(),), 1), ((GONE,), 0), ((GONE, GONE + 1), 1)],
 )
-def test_foreign_processes_are_counted(pids: tuple[int, ...], foreign: int) -> None:
+def test_foreign_processes_are_counted(pids, foreign):
     assert Gpus(1, nvml=Nvml(pids=pids)).neighbours().busy == foreign
 
 
-def test_workers_on_the_gpus_are_not_foreign() -> None:
+def test_workers_on_the_gpus_are_not_foreign():
     assert Gpus(1, nvml=Nvml(pids=(os.getppid(), 1))).neighbours([os.getppid()]).busy == 1
 
 
-def test_foreign_processes_are_nan_if_nvml_omits_them() -> None:
+def test_foreign_processes_are_nan_if_nvml_omits_them():
     """Or names not even this process, which computes."""
     for silent in (Nvml(lacks=("nvmlDeviceGetComputeRunningProcesses",)), Nvml(pids=())):
         assert math.isnan(Gpus(1, nvml=silent).neighbours().busy)
@@ -103,22 +103,20 @@ ME, OTHER = os.getpid(), os.getppid()
         ((ME, OTHER), None, (1, None)),
     ],
 )
-def test_idle_processes_are_told_from_busy_ones(
-    pids: tuple[int, ...], used: dict[int, int] | None, counts: tuple[int, int | None]
-) -> None:
+def test_idle_processes_are_told_from_busy_ones(pids, used, counts):
     gpus = Gpus(1, nvml=Nvml(pids=pids, used=used))
     gpus.neighbours()
     neighbours = gpus.neighbours()
     assert (neighbours.busy, None if math.isnan(neighbours.idle) else neighbours.idle) == counts
 
 
-def test_process_on_two_gpus_is_one_neighbour() -> None:
+def test_process_on_two_gpus_is_one_neighbour():
     gpus = Gpus(2, nvml=Nvml(pids=(ME, OTHER), used={ME: 90, OTHER: 20}))
     gpus.neighbours()
     assert gpus.neighbours() == Neighbours(busy=1, idle=0)
 
 
-def test_first_look_does_not_guess_before_nvml_has_samples() -> None:
+def test_first_look_does_not_guess_before_nvml_has_samples():
     there = Nvml(pids=(ME, OTHER), used={})
     gpus = Gpus(1, nvml=there)
     assert math.isnan(gpus.neighbours().busy)
@@ -128,7 +126,7 @@ def test_first_look_does_not_guess_before_nvml_has_samples() -> None:
     assert first_us < second_us <= time.time_ns() // 1000
 
 
-def test_gpu_models_are_empty_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_models_are_empty_without_a_driver(monkeypatch):
     there = Nvml()
     monkeypatch.setattr(gpu, "load_nvml", lambda: there)
     assert gpu_models() == ("NVIDIA H100", "NVIDIA H200") and there.devices == [0, 1, "shut down"]

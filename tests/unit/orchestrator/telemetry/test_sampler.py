@@ -48,7 +48,7 @@ class Stage:
         sampler.observe("")
 
 
-def test_borders_are_sampled_and_phases_kept() -> None:
+def test_borders_are_sampled_and_phases_kept():
     stage = Stage()
     with stage.sampler() as sampler:
         stage.now_s += 1
@@ -61,7 +61,7 @@ def test_borders_are_sampled_and_phases_kept() -> None:
     assert pickle.loads(pickle.dumps(readings)) == readings
 
 
-def test_counters_are_read_at_phase_borders_and_rarely_between() -> None:
+def test_counters_are_read_at_phase_borders_and_rarely_between():
     sources = [
         Source(name="sensor", read=lambda: {"now": 1.0}),
         Source(name="meter", read=lambda: {"sum": 1.0}, counts=True),
@@ -77,7 +77,7 @@ def test_counters_are_read_at_phase_borders_and_rarely_between() -> None:
     assert known[0] and known[-1] and sum(known) == 2
 
 
-def test_short_phases_are_not_all_sampled() -> None:
+def test_short_phases_are_not_all_sampled():
     stage = Stage()
     with stage.sampler(hz=1e-9) as sampler:
         for _ in range(100):
@@ -86,7 +86,7 @@ def test_short_phases_are_not_all_sampled() -> None:
     assert len(sampler.readings().phases) == 200
 
 
-def test_foreign_load_is_counted_over_the_window() -> None:
+def test_foreign_load_is_counted_over_the_window():
     stage = Stage()
     with stage.sampler() as sampler:
         for _ in range(3):
@@ -99,7 +99,7 @@ def test_foreign_load_is_counted_over_the_window() -> None:
 
 
 @pytest.mark.parametrize(("seen", "told"), [((0, 2), 2), ((1, 0), 1), ((0, math.nan), 0), ((math.nan, math.nan), None)])
-def test_foreign_gpu_processes_are_read_around_the_window(seen: tuple[float, float], told: float | None) -> None:
+def test_foreign_gpu_processes_are_read_around_the_window(seen, told):
     stage, looks = Stage(), iter(seen)
     gpus: Any = SimpleNamespace(neighbours=lambda workers: Neighbours(busy=next(looks), idle=1), failure="")
     watching = Sampler(Sampling(hz=0), Watched(rank=0, taps={}, gpus=gpus), count=stage.census, now=lambda: stage.now_s)
@@ -110,7 +110,7 @@ def test_foreign_gpu_processes_are_read_around_the_window(seen: tuple[float, flo
     assert load.get("foreign_gpu_processes") == told and load["idle_gpu_processes"] == 1
 
 
-def test_foreign_load_without_window_covers_later_epochs() -> None:
+def test_foreign_load_without_window_covers_later_epochs():
     stage = Stage()
     with stage.sampler() as sampler:
         stage.phase(sampler, "training", 1)
@@ -120,7 +120,7 @@ def test_foreign_load_without_window_covers_later_epochs() -> None:
     assert sampler.readings().foreign_load["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
 
 
-def test_reports_mark_the_timed_part_of_a_trial_without_phases() -> None:
+def test_reports_mark_the_timed_part_of_a_trial_without_phases():
     stage = Stage()
     with stage.sampler() as sampler:
         stage.now_s += 10  # start-up
@@ -134,7 +134,7 @@ def test_reports_mark_the_timed_part_of_a_trial_without_phases() -> None:
     assert stage.counted == 4
 
 
-def test_load_during_the_whole_trial_counts_if_it_reports_once() -> None:
+def test_load_during_the_whole_trial_counts_if_it_reports_once():
     stage = Stage()
     measured = TimedForeignLoad(stage.census, Usage())
     measured.look(0)
@@ -143,7 +143,7 @@ def test_load_during_the_whole_trial_counts_if_it_reports_once() -> None:
     assert measured.figures(None)["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
 
 
-def test_reports_of_a_trial_with_phases_mark_nothing() -> None:
+def test_reports_of_a_trial_with_phases_mark_nothing():
     stage = Stage()
     with stage.sampler() as sampler:
         sampler.observe("reported")
@@ -154,7 +154,7 @@ def test_reports_of_a_trial_with_phases_mark_nothing() -> None:
     assert timed(sampler.readings()) == [(3, 7)]
 
 
-def test_trial_without_phases_has_no_foreign_load() -> None:
+def test_trial_without_phases_has_no_foreign_load():
     stage = Stage()
     with stage.sampler() as sampler:
         stage.now_s += 5
@@ -162,7 +162,7 @@ def test_trial_without_phases_has_no_foreign_load() -> None:
 
 
 @pytest.mark.parametrize("call", range(1, 6))
-def test_a_failure_leaves_empty_columns_and_one_warning(call: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_leaves_empty_columns_and_one_warning(call, caplog):
     stage = Stage(fails_at=call)
     with stage.sampler() as sampler:
         stage.phase(sampler, "training", 2)
@@ -175,7 +175,7 @@ def test_a_failure_leaves_empty_columns_and_one_warning(call: int, caplog: pytes
     assert len(caplog.records) == 1
 
 
-def test_failed_census_is_recorded() -> None:
+def test_failed_census_is_recorded():
     def broken(time_s: float) -> Census:
         raise PermissionError(f"/proc is closed at {time_s:g}")
 
@@ -193,7 +193,7 @@ WORKER = "import subprocess, sys; block = bytearray(2**26); subprocess.run([sys.
 ITS_WORKER = "import time; block = bytearray(2**26); print(flush=True); time.sleep(60)"
 
 
-def test_the_memory_of_a_commands_workers_counts() -> None:
+def test_the_memory_of_a_commands_workers_counts():
     """A child and its child count, although such a trial reports no phases."""
     usage = Usage()
     # Those of other tests.
@@ -214,7 +214,7 @@ def test_the_memory_of_a_commands_workers_counts() -> None:
     assert max(column) - column[0] > 1.5 * 2**26 / 2**30
 
 
-def test_cpu_time_of_loaders_before_a_window_is_excluded() -> None:
+def test_cpu_time_of_loaders_before_a_window_is_excluded():
     """Workers are first looked for where the timed part begins."""
     usage = Usage()
     busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(flush=True)\ntime.sleep(60)"
@@ -235,7 +235,7 @@ def test_cpu_time_of_loaders_before_a_window_is_excluded() -> None:
     assert Device(readings.series["cpu"]).growth("cpu_s", timed(readings)) < 0.15
 
 
-def test_the_thread_keeps_its_pace_and_ends() -> None:
+def test_the_thread_keeps_its_pace_and_ends():
     tap = Tap([Source(name="sensor", read=lambda: {"one": 1.0})], ())
     began = time.monotonic()
     with Sampler(Sampling(hz=50), Watched(rank=0, taps={"cpu": tap})) as sampler:

@@ -10,21 +10,21 @@ def seeds(*rates: float, **fields: object) -> dict[str, TrialRecord]:
     return {record.trial_id: record for record in records}
 
 
-def test_a_slow_seed_is_repeated() -> None:
+def test_a_slow_seed_is_repeated():
     rows = seeds(100.0, 98.0, 10.0)
     (slow,) = needs_repetition(rows)
     assert rows[slow].seed == 2 and slow_timings(list(rows.values())) == {slow: 9.8}
 
 
-def test_usual_variation_and_two_seeds_are_not() -> None:
+def test_usual_variation_and_two_seeds_are_not():
     assert not needs_repetition(seeds(100.0, 95.0, 80.0)) and not needs_repetition(seeds(100.0, 10.0))
 
 
-def test_a_window_that_is_too_short_would_be_too_short_again() -> None:
+def test_a_window_that_is_too_short_would_be_too_short_again():
     assert not needs_repetition(seeds(100.0, 98.0, 10.0, window_s=0.1, window_steps=5))
 
 
-def test_a_superlinear_timing_is_repeated() -> None:
+def test_a_superlinear_timing_is_repeated():
     rates = {1: 100.0, 2: 190.0, 4: 500.0}
     records = [record_of(gpus, 0, metrics={"samples_per_s": rate}) for gpus, rate in rates.items()]
     assert superlinear(records) == {"4-32-none-0"} == needs_repetition({row.trial_id: row for row in records})

@@ -47,7 +47,7 @@ def reasons(**metrics: Any) -> list[str]:
         ({"sm_clock_mhz": 1800, "throttle_reasons": ""}, ["clock 1800 MHz", "9% below"]),
     ],
 )
-def test_reason_has_the_figure_of_each_cause(metrics: dict[str, Any], parts: list[str]) -> None:
+def test_reason_has_the_figure_of_each_cause(metrics, parts):
     (reason,) = reasons(**metrics)
     assert all(part in reason for part in parts) and "power cap" not in reason
 
@@ -63,7 +63,7 @@ def test_reason_has_the_figure_of_each_cause(metrics: dict[str, Any], parts: lis
         {"window_s": None, "window_steps": None},
     ],
 )
-def test_a_clean_window_is_valid(metrics: dict[str, Any]) -> None:
+def test_a_clean_window_is_valid(metrics):
     """Also one that clocks low because its work takes all the power there is, and a trainable's that tells of none."""
     assert reasons(**metrics) == []
 
@@ -79,7 +79,7 @@ def test_a_clean_window_is_valid(metrics: dict[str, Any]) -> None:
         ({"accuracy": 0.5, "steps": 8}, False),
     ],
 )
-def test_without_a_window_the_training_limits_it(metrics: dict[str, Any], short: bool) -> None:
+def test_without_a_window_the_training_limits_it(metrics, short):
     record = record_of(1, 0, metrics=metrics)
     assert judgements_of([record])[record.trial_id].fault == (Fault.TOO_SHORT if short else None)
 
@@ -96,14 +96,14 @@ def test_without_a_window_the_training_limits_it(metrics: dict[str, Any], short:
         (2, {}, ""),
     ],
 )
-def test_too_few_workers_come_first(gpus: float, metrics: dict[str, Any], reason: str) -> None:
+def test_too_few_workers_come_first(gpus, metrics, reason):
     record = record_of(gpus, 0, metrics=QUIET | metrics)
     judgement = judgements_of([record])[record.trial_id]
     assert judgement.fault == (Fault.TOO_FEW_WORKERS if reason else None)
     assert not reason or judgement.reasons[0] == reason
 
 
-def test_a_rank_for_each_gpu_has_trained_however_little_load_it_made() -> None:
+def test_a_rank_for_each_gpu_has_trained_however_little_load_it_made():
     record = record_of(2, 0, metrics=QUIET | {"busy_gpus": 1}, ranks=2)
     assert judgements_of([record])[record.trial_id].fault is None
 
@@ -118,9 +118,7 @@ def test_a_rank_for_each_gpu_has_trained_however_little_load_it_made() -> None:
         (None, 0.07, Fault.DISTURBED),
     ],
 )
-def test_load_on_cpus_counts_as_far_as_the_gpu_waits_for_them(
-    compute_s: float | None, foreign: float, fault: Fault | None
-) -> None:
+def test_load_on_cpus_counts_as_far_as_the_gpu_waits_for_them(compute_s, foreign, fault):
     known = {"foreign_cpu": foreign, "step_s": 1.0}
     metrics = QUIET | known | ({} if compute_s is None else {"step_compute_s": compute_s})
     for device, expected in (("cuda", fault), ("cpu", Fault.DISTURBED)):
@@ -128,17 +126,17 @@ def test_load_on_cpus_counts_as_far_as_the_gpu_waits_for_them(
         assert judgements_of([record])[record.trial_id].fault == expected
 
 
-def test_only_ok_trials_are_judged() -> None:
+def test_only_ok_trials_are_judged():
     assert judgements_of([record_of(1, 0, Status.OOM, metrics=QUIET)]) == {}
 
 
-def test_each_device_model_has_its_own_median() -> None:
+def test_each_device_model_has_its_own_median():
     slow = {**QUIET, "sm_clock_mhz": 1200, "throttle_reasons": ""}
     records = [record_of(1, 0, metrics=slow, provenance={"device_model": "A100"}), record_of(1, 1, metrics=QUIET)]
     assert not any(judgement.fault for judgement in judgements_of(records).values())
 
 
-def test_clock_without_phases_is_ignored() -> None:
+def test_clock_without_phases_is_ignored():
     """It is the mean of its whole time, start-up included: 1,004 to 1,246 MHz were seen where all ran at 1,980."""
     unnamed = {name: QUIET[name] for name in ("window_s", "window_steps")}
     records = [
@@ -147,7 +145,7 @@ def test_clock_without_phases_is_ignored() -> None:
     assert not any(judgement.fault for judgement in judgements_of(records).values())
 
 
-def test_shared_timings_are_invalid_and_not_disturbed() -> None:
+def test_shared_timings_are_invalid_and_not_disturbed():
     record = record_of(1, 0, timing="shared", metrics=QUIET | {"foreign_cpu": 0.5})
     judgement = judgements_of([record])[record.trial_id]
     assert "timing shared" in judgement.reasons[0] and judgement.fault is Fault.SHARED
@@ -163,42 +161,42 @@ def ends(count: int, busy: int, **fields: Any) -> dict[str, TrialRecord]:
 
 
 @pytest.mark.parametrize(("share", "again"), [(0.1, 2), (0.0, 0), (0.01, 1), (1.0, 5)])
-def test_at_most_a_share_of_the_trials_is_repeated(share: float, again: int) -> None:
+def test_at_most_a_share_of_the_trials_is_repeated(share, again):
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
     repetitions = to_repeat(ran, ends(20, 5), (), share)
     assert [repetition.measures for repetition in repetitions] == [f"t{n}" for n in range(again)]
     assert all(repetition.timing == "exclusive" for repetition in repetitions)
 
 
-def test_timing_that_is_also_short_is_not_repeated() -> None:
+def test_timing_that_is_also_short_is_not_repeated():
     row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4, "window_s": 0.5})
     assert to_repeat([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1) == []
 
 
-def test_disturbed_rerun_may_be_repeated() -> None:
+def test_disturbed_rerun_may_be_repeated():
     """Its row has replaced one whose timing may have been valid."""
     ran = [trial(f"t{n}", "quick") for n in range(2)]
     assert len(to_repeat(ran, ends(2, 2, attempt=2), (), 1)) == 2
 
 
-def test_only_ended_trials_are_repeated() -> None:
+def test_only_ended_trials_are_repeated():
     ran = [trial(f"t{n}", "quick") for n in range(2)]
     assert to_repeat([], ends(2, 2), (), 1) == []
     assert to_repeat(ran, {}, (), 1) == []
 
 
-def test_earlier_repetitions_count_and_are_not_run_again() -> None:
+def test_earlier_repetitions_count_and_are_not_run_again():
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
     assert to_repeat(ran, ends(20, 5), {"t0", "t9"}, 0.1) == []
     assert [repetition.measures for repetition in to_repeat(ran, ends(20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
 
 
-def test_row_with_an_earlier_timing_may_be_repeated() -> None:
+def test_row_with_an_earlier_timing_may_be_repeated():
     row = record_of(1, 0, metrics=QUIET, disturbed="others took all of it")
     assert len(to_repeat([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1)) == 1
 
 
-def test_one_of_several_rules_with_the_same_steps_is_repeated_in_the_own_loop() -> None:
+def test_one_of_several_rules_with_the_same_steps_is_repeated_in_the_own_loop():
     busy = QUIET | {"foreign_cpu": 0.4}
     rows = [record_of(1, 0, metrics=busy, trial_id=rule, lr_rule=rule) for rule in ("none", "linear", "lars")]
     by_id = {row.trial_id: row for row in rows}
@@ -211,7 +209,7 @@ def test_one_of_several_rules_with_the_same_steps_is_repeated_in_the_own_loop() 
     assert repeated(COMMAND) == ["none", "linear", "lars"]
 
 
-def test_repetition_trains_only_for_a_time_to_target() -> None:
+def test_repetition_trains_only_for_a_time_to_target():
     settings = {"repetition": {"trainable": {"only_timed": True}}}
     target = {"metric": "val_accuracy", "value": 0.9, "higher_is_better": True}
     short = trial("t0", "quick", timing="device", trainable=settings)
@@ -240,9 +238,7 @@ HERE = {"device_model": "H200", "torch": "2.6", "host": "a"}
         (0.4, 0.0, HERE | {"device_model": "H100"}, ""),
     ],
 )
-def test_valid_timing_is_preferred_to_a_disturbed_one(
-    now: float, before: float, where: dict[str, str], figure: str
-) -> None:
+def test_valid_timing_is_preferred_to_a_disturbed_one(now, before, where, figure):
     now_ended = record_of(1, 0, metrics=QUIET | {"foreign_cpu": now}, provenance=where)
     earlier = record_of(1, 0, metrics=QUIET | {"foreign_cpu": before}, provenance=HERE)
     reason = why_discarded(now_ended, {earlier.trial_id: earlier})
@@ -250,7 +246,7 @@ def test_valid_timing_is_preferred_to_a_disturbed_one(
     assert why_discarded(dataclasses.replace(now_ended, status=Status.OOM), {earlier.trial_id: earlier}) == ""
 
 
-def test_a_repetition_counts_if_its_timing_is_valid_and_comparable() -> None:
+def test_a_repetition_counts_if_its_timing_is_valid_and_comparable():
     row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4}, provenance=HERE)
     rows = {row.trial_id: row}
     good = dataclasses.replace(row, measures=row.trial_id, timing="exclusive", metrics=QUIET)
@@ -269,9 +265,7 @@ def test_a_repetition_counts_if_its_timing_is_valid_and_comparable() -> None:
         ({"samples_per_s": 3.0, "train_s": 3.0}, {"samples_per_s": 5.0}, "window", ""),
     ],
 )
-def test_repetition_must_measure_the_rows_speed(
-    of_row: dict[str, float], measured: dict[str, float], purpose: str, what: str
-) -> None:
+def test_repetition_must_measure_the_rows_speed(of_row, measured, purpose, what):
     row = record_of(1, 0, metrics=of_row | {"foreign_cpu": 0.4}, provenance=HERE)
     timed = dataclasses.replace(row, measures=row.trial_id, purpose=Purpose(purpose), metrics=measured)
     assert why_discarded(timed, {row.trial_id: row}) == what

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 
 from orchestrator.text.cell_labels import cell_label, gpus_in_words
@@ -33,9 +31,9 @@ CELL = {"gpus": 2, "device": "NVIDIA H200", "lr_rule": "linear", "device_batch_s
         ),
     ],
 )
-def test_cell_label_holds_gpus_batch_rule_and_axes(fields: dict[str, Any], further: list[str], label: str) -> None:
+def test_cell_label_holds_gpus_batch_rule_and_axes(fields, further, label):
     assert cell_label(CELL | fields, further) == label
 
 
-def test_gpus_in_words_counts_gpus_or_processes() -> None:
+def test_gpus_in_words_counts_gpus_or_processes():
     assert [gpus_in_words(1), gpus_in_words(0.5), gpus_in_words(2, on_cpu=True)] == ["1 GPU", "0.5 GPUs", "2 processes"]

@@ -62,12 +62,12 @@ IMPLIED = cells().assign(**{"trainable.input": lambda frame: frame["gpus"].map({
         (single(), ["1×32 linear, ddp: oom; CUDA out of memory"]),
     ],
 )
-def test_cells_that_are_not_ok_share_a_line_if_all_of_some_values_are(frame: pd.DataFrame, lines: list[str]) -> None:
+def test_cells_that_are_not_ok_share_a_line_if_all_of_some_values_are(frame, lines):
     differing = [column for column in ("strategy", "trainable.input") if column in frame]
     assert not_ok(frame, differing) == lines
 
 
-def test_cells_that_are_not_ok_are_counted_by_status() -> None:
+def test_cells_that_are_not_ok_are_counted_by_status():
     rows = [("ok", 3), ("oom", 0), ("oom", 0), ("failed", 1)]
     columns = {"device": "cpu", "lr_multiplier": 1.0, "lr_rule": "none", "gpus": 1}
     batches = [{"status": status, "n_ok": n, "device_batch_size": 2**place} for place, (status, n) in enumerate(rows)]

@@ -13,7 +13,7 @@ from sweeps.identity import LOOPS
     ("value", "told"),
     [(0.01234, "0.0123"), (1.0, "1.00"), (98.74, "98.7"), (99.96, "100"), (12345.6, "12,346"), (0.0, "0.00")],
 )
-def test_numbers_have_the_digits_that_matter(value: float, told: str) -> None:
+def test_numbers_have_the_digits_that_matter(value, told):
     assert numbers.number(value) == told
 
 
@@ -29,7 +29,7 @@ NAN = math.nan
         ((NAN, NAN, NAN), numbers.times, "×", ""),
     ],
 )
-def test_intervals_are_in_brackets(ends: tuple[float, ...], form: numbers.Format, sign: str, text: str) -> None:
+def test_intervals_are_in_brackets(ends, form, sign, text):
     assert numbers.with_interval(*ends, form, sign) == text
 
 
@@ -42,12 +42,12 @@ def test_intervals_are_in_brackets(ends: tuple[float, ...], form: numbers.Format
         ((NAN, NAN, NAN), ""),
     ],
 )
-def test_symmetric_intervals_have_a_half_width(ends: tuple[float, ...], text: str) -> None:
+def test_symmetric_intervals_have_a_half_width(ends, text):
     assert numbers.plus_minus(*ends) == text
 
 
 @given(st.text())
-def test_no_text_breaks_out_of_a_table(text: str) -> None:
+def test_no_text_breaks_out_of_a_table(text):
     told = numbers.plain(text)
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in told)
     assert "<" not in told
@@ -66,17 +66,17 @@ def test_no_text_breaks_out_of_a_table(text: str) -> None:
         ("0.9 [0.8, 1.0]!", "0.9 [0.8, 1.0]!"),
     ],
 )
-def test_text_makes_no_image_and_no_link(text: str, told: str) -> None:
+def test_text_makes_no_image_and_no_link(text, told):
     assert numbers.plain(text) == told
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\uff1d1"])
-def test_text_is_never_a_formula(text: str) -> None:
+def test_text_is_never_a_formula(text):
     assert numbers.not_a_formula(text) == f"'{text}"
     assert numbers.not_a_formula(f"\r{text}\x1b") == f"\\x0d{text}\\x1b"
 
 
-def test_numbers_and_plain_text_stay() -> None:
+def test_numbers_and_plain_text_stay():
     assert numbers.not_a_formula(-1.5) == -1.5
     assert numbers.not_a_formula("none") == "none"
 
@@ -100,27 +100,27 @@ def test_numbers_and_plain_text_stay() -> None:
         (math.inf, "s", "inf days"),
     ],
 )
-def test_a_quantity_has_a_suitable_unit(value: float, unit: str, told: str) -> None:
+def test_a_quantity_has_a_suitable_unit(value, unit, told):
     assert suited(unit, value).text(value) == told
 
 
-def test_values_share_the_unit_of_the_least() -> None:
+def test_values_share_the_unit_of_the_least():
     unit = suited("GPU-hours", 1.0, math.nan, 0.0, 100.0)
     assert (unit.name, unit.number(1.0), unit.number(100.0), unit.number(math.nan)) == (
         *("GPU-minutes", "60.0", "6,000", ""),
     )
 
 
-def test_without_a_value_a_unit_stays() -> None:
+def test_without_a_value_a_unit_stays():
     assert suited("GPU-hours", math.nan).name == suited("GPU-hours").name == "GPU-hours"
 
 
-def test_text_that_xml_cannot_hold_is_replaced() -> None:
+def test_text_that_xml_cannot_hold_is_replaced():
     assert one_line("a\x00b\ud800c\uffffd\n") == "a b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}d "
     assert len(one_line("x" * 500)) == 80
 
 
-def test_training_of_a_language_model_names_the_length_of_its_sequences() -> None:
+def test_training_of_a_language_model_names_the_length_of_its_sequences():
     config = {
         "trainable._target_": LOOPS[0],
         "model.name": "gpt",

@@ -96,7 +96,7 @@ def test_runs_have_no_secrets():
     assert "trainable.api_key" in run.params
 
 
-def test_settings_of_a_tracker_that_is_off_are_remarked() -> None:
+def test_settings_of_a_tracker_that_is_off_are_remarked():
     section = {
         "wandb": {"enabled": False, "mode": "online", "project": "mine"},
         "mlflow": {"enabled": True, "uri": "x"},

@@ -86,8 +86,7 @@ def test_a_missing_script_is_an_error(folder):
         ("./start.sh --lr {lr}", "'bash ./start.sh'"),
     ],
 )
-def test_a_missing_program_is_an_error_where_trials_run(folder, argv, program, monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def test_a_missing_program_is_an_error_where_trials_run(folder, argv, program):
     (folder / "start.sh").write_text("#!/bin/sh\n")
     for mode in ("run", "settle"):
         (error,) = errors(config(argv=argv) | {"mode": mode})
@@ -257,8 +256,7 @@ def test_a_length_without_a_value_names_its_key():
     assert "budget.steps=N" in error
 
 
-def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def test_a_plan_remarks_a_program_that_is_not_here():
     given = config(argv="absent {epochs}") | {"mode": "plan"}
     (remark,) = remarks(given)
     assert "'absent'" in remark and "mode=run" in remark
@@ -267,8 +265,7 @@ def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
     assert list(remarks(given | {"mode": "run"})) == []  # there it is an error
 
 
-def test_programs_beside_the_commands_python_are_found(folder, tmp_path, monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def test_programs_beside_the_commands_python_are_found(folder, tmp_path):
     program = tmp_path / "venv/bin/launch-here"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\n")
@@ -280,7 +277,6 @@ def test_programs_beside_the_commands_python_are_found(folder, tmp_path, monkeyp
 
 
 def test_a_launcher_of_another_python_is_an_error(folder, tmp_path, monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for place in ("path", "venv"):
         (tmp_path / place).mkdir()
     launcher = tmp_path / "path/torchrun"
@@ -312,7 +308,6 @@ def test_signs_of_a_shell_are_remarked(words, signs):
 
 
 def test_a_missing_python_is_an_error(folder, monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("HOME", str(folder))
     given = config(argv="{python} train.py", python="~/env/bin/python") | {"mode": "run"}
     (error,) = errors(given)

@@ -86,7 +86,7 @@ def run(folder: Path, argv: str | Sequence[str], *, gpus: int = 2, batch: int = 
 
 
 @pytest.mark.slow
-def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> None:
+def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path):
     """A frozen part of the model calls `eval` in each step, which leaves out none of them."""
     context = run(tmp_path, "{python} train.py slow frozen", gpus=1, batch=10, tokens_per_sample=64)
     metrics = context.metrics
@@ -100,7 +100,7 @@ def test_steps_are_timed_without_evaluation_and_first_epoch(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_all_times_of_a_preset_come_from_the_counted_steps(tmp_path: Path) -> None:
+def test_all_times_of_a_preset_come_from_the_counted_steps(tmp_path):
     """The printed time is 1 ms, a tenth of a step's."""
     settings = {"metrics": "nanogpt", "tokens_per_sample": 64}
     metrics = run(tmp_path, "{python} train.py slow prints", gpus=1, **settings).metrics
@@ -109,7 +109,7 @@ def test_all_times_of_a_preset_come_from_the_counted_steps(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_time_in_which_ranks_wait_for_an_evaluation_of_one_does_not_count(tmp_path: Path) -> None:
+def test_time_in_which_ranks_wait_for_an_evaluation_of_one_does_not_count(tmp_path):
     metrics = run(tmp_path, f"{TORCHRUN} slow master", batch=2).metrics
     assert metrics["workers"] == 2 and metrics["window_steps"] > 50
     assert metrics["step_s"] == pytest.approx(metrics["truth"], rel=0.5)
@@ -124,7 +124,7 @@ child.start(), child.join()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("argv", [("{python}", "train.py"), ("{python}", "-c", IN_A_CHILD, "train.py")])
-def test_smaller_last_batches_count_with_their_samples(argv: Sequence[str], tmp_path: Path) -> None:
+def test_smaller_last_batches_count_with_their_samples(argv, tmp_path):
     """Four steps of 80, 80, 80 and 10, also in a child process, which ends without exit functions."""
     metrics = run(tmp_path, [*argv, "slow"], gpus=1, batch=80).metrics
     assert (metrics["steps"], metrics["samples"]) == (16, 1000)
@@ -133,7 +133,7 @@ def test_smaller_last_batches_count_with_their_samples(argv: Sequence[str], tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["", "workers", "workers kept"])
-def test_a_pair_of_rows_is_one_sample(how: str, tmp_path: Path) -> None:
+def test_a_pair_of_rows_is_one_sample(how, tmp_path):
     context = run(tmp_path, f"{{python}} train.py slow pairs {how}", gpus=1, batch=80)
     assert (context.metrics["steps"], context.metrics["samples"], context.remarks) == (16, 1000, [])
     assert "epoch_s" in context.metrics  # an iterator that workers keep alive begins anew
@@ -150,27 +150,27 @@ WRONG = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("argv", WRONG.values(), ids=WRONG)
-def test_too_few_processes_are_noticed(argv: str | Sequence[str], tmp_path: Path) -> None:
+def test_too_few_processes_are_noticed(argv, tmp_path):
     context = run(tmp_path, argv)
     assert context.metrics["workers"] == 1 and len(context.remarks) >= 1
 
 
 @pytest.mark.slow
-def test_a_process_group_of_all_ranks_is_right(tmp_path: Path) -> None:
+def test_a_process_group_of_all_ranks_is_right(tmp_path):
     context = run(tmp_path, f"{TORCHRUN} slow workers")
     assert context.metrics["workers"] == 2 and context.remarks == []
     assert (context.metrics["steps"], context.metrics["samples"]) == (52, 1000)
 
 
 @pytest.mark.slow
-def test_ranks_that_exchange_no_gradients_are_one_worker(tmp_path: Path) -> None:
+def test_ranks_that_exchange_no_gradients_are_one_worker(tmp_path):
     context = run(tmp_path, f"{TORCHRUN} slow apart")
     assert context.metrics["workers"] == 1 and "different weights" in context.remarks[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["same", "same apart"])
-def test_ranks_with_the_same_samples_are_one_worker(how: str, tmp_path: Path) -> None:
+def test_ranks_with_the_same_samples_are_one_worker(how, tmp_path):
     """Without a distributed sampler; apart, their weights are the same, too."""
     context = run(tmp_path, f"{TORCHRUN} slow {how}")
     assert context.metrics["workers"] == 1 and "same samples" in context.remarks[0]
@@ -178,18 +178,18 @@ def test_ranks_with_the_same_samples_are_one_worker(how: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_rank_may_work_alone_after_the_training(tmp_path: Path) -> None:
+def test_a_rank_may_work_alone_after_the_training(tmp_path):
     assert run(tmp_path, f"{TORCHRUN} slow lingers").metrics["workers"] == 2
 
 
 @pytest.mark.slow
-def test_values_that_the_training_did_not_use_are_remarked(tmp_path: Path) -> None:
+def test_values_that_the_training_did_not_use_are_remarked(tmp_path):
     context = run(tmp_path, "{python} train.py", gpus=1, env={"SWEEP_LR": "0.3", "SWEEP_DEVICE_BATCH_SIZE": "50"})
     batch, lr = (remark for remark in context.remarks if "epoch" not in remark)
     assert "50 samples" in batch and "0.3" in lr
 
 
-def test_without_the_hook_nothing_is_counted(tmp_path: Path) -> None:
+def test_without_the_hook_nothing_is_counted(tmp_path):
     """The program prints whether it has the hook, and whether it has the user's own `sitecustomize`."""
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.mine = True")
     code = "import sys; print('{{\"truth\": %d, \"loss\": %d}}' % (sys.mine, 'sweep_files' in sys.modules))"
@@ -200,6 +200,6 @@ def test_without_the_hook_nothing_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_command_that_trains_nothing_fails(tmp_path: Path) -> None:
+def test_a_command_that_trains_nothing_fails(tmp_path):
     with pytest.raises(UntrainedError):
         run(tmp_path, ["{python}", "-c", "import torch; torch.optim.SGD([torch.zeros(1)], lr=0.1)"], gpus=1)

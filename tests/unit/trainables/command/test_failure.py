@@ -27,7 +27,7 @@ def end(lines, exit_code=1, oom=(), diverged=(), stream="stderr"):
     ],
 )
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_out_of_memory_is_recognised(line: str, cause: Cause, stream: str) -> None:
+def test_out_of_memory_is_recognised(line, cause, stream):
     other = "MemoryError: also" if cause is Cause.DEVICE_MEMORY else "CUDA error: out of memory"  # the first one counts
     after = [other, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED"]
     with pytest.raises(MemoryError, match=line.split(":")[0].replace("[", r"\[")) as raised:
@@ -48,7 +48,7 @@ def test_out_of_memory_may_be_handled_by_the_command():
         ("train.py: error: unrecognized arguments: --bs 32", "train.py: error: unrecognized arguments: --bs 32"),
     ],
 )
-def test_the_first_error_is_the_cause(line: str, message: str) -> None:
+def test_the_first_error_is_the_cause(line, message):
     lines = [
         "Traceback (most recent call last):",
         line,
@@ -86,7 +86,7 @@ def test_signals_have_names(code, name):
         ("ValueError: no such data", "ValueError: no such data"),
     ],
 )
-def test_the_failing_rank_is_the_cause_and_not_the_lost_connection(line: str, message: str) -> None:
+def test_the_failing_rank_is_the_cause_and_not_the_lost_connection(line, message):
     with pytest.raises(CommandError, match=message):
         end(["[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:545] Connection reset by peer", line])
 
@@ -98,7 +98,7 @@ def test_the_failing_rank_is_the_cause_and_not_the_lost_connection(line: str, me
         "OSError: [Errno 98] Address already in use",
     ],
 )
-def test_a_port_in_use_is_told(line: str) -> None:
+def test_a_port_in_use_is_told(line):
     with pytest.raises(PortInUseError, match="free"):
         end([line, "ChildFailedError: "])
 

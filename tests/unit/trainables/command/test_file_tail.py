@@ -1,12 +1,8 @@
-from pathlib import Path
-
-import pytest
-
 from trainables.command import file_tail
 from trainables.command.file_tail import FileTail
 
 
-def test_only_complete_lines_are_read(tmp_path: Path) -> None:
+def test_only_complete_lines_are_read(tmp_path):
     path = tmp_path / "out"
     output = FileTail(path)
     assert list(output.new()) == []
@@ -21,12 +17,12 @@ def test_only_complete_lines_are_read(tmp_path: Path) -> None:
     assert list(output.new(ended=True)) == ["last"] and list(output.new(ended=True)) == []
 
 
-def test_invalid_utf8_is_replaced(tmp_path: Path) -> None:
+def test_invalid_utf8_is_replaced(tmp_path):
     (tmp_path / "out").write_bytes(b"a\xffb\n")
     assert list(FileTail(tmp_path / "out").new()) == ["a\ufffdb"]
 
 
-def test_an_endless_line_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_is_split(tmp_path, monkeypatch):
     monkeypatch.setattr(file_tail, "LONGEST", 8)
     monkeypatch.setattr(file_tail, "CHUNK", 4)
     (tmp_path / "out").write_bytes(b"x" * 20)
@@ -34,7 +30,7 @@ def test_an_endless_line_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(output.new()) == ["x" * 12] and list(output.new(ended=True)) == ["x" * 8]
 
 
-def test_a_backlog_is_skipped_from_line_to_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backlog_is_skipped_from_line_to_line(tmp_path, monkeypatch):
     for name, number in {"CHUNK": 8, "BACKLOG": 40, "BACKLOG_KEPT": 14}.items():
         monkeypatch.setattr(file_tail, name, number)
     (tmp_path / "out").write_text("".join(f"line {number}\n" for number in range(100, 200)))
@@ -44,7 +40,7 @@ def test_a_backlog_is_skipped_from_line_to_line(tmp_path: Path, monkeypatch: pyt
     assert list(output.new(ended=True)) == ["line 199"]
 
 
-def test_a_long_log_keeps_its_head_and_its_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_keeps_its_head_and_its_tail(tmp_path, monkeypatch):
     for name, number in {"LOG_MOST": 60, "LOG_KEPT": 10}.items():
         monkeypatch.setattr(file_tail, name, number)
     path = tmp_path / "out"

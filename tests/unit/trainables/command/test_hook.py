@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ MODULES = sorted(file.stem for file in HOOK.glob("*.py"))
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_hook_needs_only_python_3_9(name: str) -> None:
+def test_the_hook_needs_only_python_3_9(name):
     tree = ast.parse((HOOK / f"{name}.py").read_text(), feature_version=(3, 9))
     nodes = list(ast.walk(tree))
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
@@ -27,7 +26,7 @@ def test_the_hook_needs_only_python_3_9(name: str) -> None:
     assert {name.partition(".")[0] for name in names} <= {*sys.stdlib_module_names, *MODULES}
 
 
-def test_a_process_that_trains_nothing_loads_no_counts() -> None:
+def test_a_process_that_trains_nothing_loads_no_counts():
     """Every Python of a command loads the hook."""
     code = "import sys; print(*sorted(name for name in sys.modules if name.startswith('sweep_')))"
     environment = {"PYTHONPATH": str(HOOK), "SWEEP_HOOK": os.devnull}
@@ -54,7 +53,7 @@ class Clock:
 
 
 @pytest.fixture
-def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+def hook(monkeypatch):
     module, clock = hook_module("sweep_training", monkeypatch), Clock()
     for timed in ("sweep_training", "sweep_batches", "sweep_devices"):
         monkeypatch.setattr(hook_module(timed, monkeypatch), "time", clock)
@@ -77,7 +76,7 @@ def run_epoch(hook: Any, training: Any, optimizer: torch.optim.Optimizer, steps:
         training.step(optimizer)
 
 
-def test_the_start_of_a_loader_is_training_and_an_evaluation_is_not(hook: Any) -> None:
+def test_the_start_of_a_loader_is_training_and_an_evaluation_is_not(hook):
     training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
     optimizer = optimizer_of(module)
     for _ in range(3):
@@ -93,7 +92,7 @@ def test_the_start_of_a_loader_is_training_and_an_evaluation_is_not(hook: Any) -
 
 
 @pytest.mark.parametrize(("frozen", "seconds"), [(True, 40 * 0.6), (False, 40 * 0.1)])
-def test_epochs_of_one_step_are_no_frozen_part(hook: Any, frozen: bool, seconds: float) -> None:
+def test_epochs_of_one_step_are_no_frozen_part(hook, frozen, seconds):
     """A part that is frozen does not train at the steps, either."""
     training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
     optimizer = optimizer_of(module)
@@ -107,7 +106,7 @@ def test_epochs_of_one_step_are_no_frozen_part(hook: Any, frozen: bool, seconds:
     assert training.counts.later.step_s == pytest.approx(seconds / 40, rel=0.2)
 
 
-def test_a_pass_without_gradients_is_an_evaluation(hook: Any) -> None:
+def test_a_pass_without_gradients_is_an_evaluation(hook):
     training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
     optimizer = optimizer_of(module)
     other = torch.nn.Sequential(torch.nn.Linear(2, 2))
@@ -119,7 +118,7 @@ def test_a_pass_without_gradients_is_an_evaluation(hook: Any) -> None:
         assert training.stopwatch.is_paused is is_evaluation and training.watch is None
 
 
-def test_optimizers_of_one_model_are_one_training(hook: Any) -> None:
+def test_optimizers_of_one_model_are_one_training(hook):
     body, head, finder = (torch.nn.Linear(2, 2) for _ in range(3))
     training = hook.Training()
     run_epoch(hook, training, optimizer_of(finder), 5)  # a search for the learning rate
@@ -131,7 +130,7 @@ def test_optimizers_of_one_model_are_one_training(hook: Any) -> None:
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
-def test_each_training_has_its_place(hook: Any, monkeypatch: pytest.MonkeyPatch, is_marked: bool) -> None:
+def test_each_training_has_its_place(hook, monkeypatch, is_marked):
     """Its rank and GPUs are noted at fewer and fewer steps."""
     placed: list[Any] = []
     monkeypatch.setattr(hook, "place", lambda counts, optimizer: placed.append(counts))
@@ -148,7 +147,7 @@ def test_each_training_has_its_place(hook: Any, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("has_loader", [True, False])
-def test_optimizers_that_step_together_take_one_step(hook: Any, has_loader: bool) -> None:
+def test_optimizers_that_step_together_take_one_step(hook, has_loader):
     training = hook.Training()
     generator, critic = optimizer_of(torch.nn.Linear(2, 2)), optimizer_of(torch.nn.Linear(2, 2))
     loader = SimpleNamespace(_dataset=range(40))
@@ -161,7 +160,7 @@ def test_optimizers_that_step_together_take_one_step(hook: Any, has_loader: bool
     assert training.counts.n_params == 2 * (2 * 2 + 2)
 
 
-def test_inputs_of_the_model_are_samples_without_a_loader(hook: Any) -> None:
+def test_inputs_of_the_model_are_samples_without_a_loader(hook):
     training, module = hook.Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
     optimizer = optimizer_of(module)
     for _ in range(10):
@@ -175,7 +174,7 @@ def test_inputs_of_the_model_are_samples_without_a_loader(hook: Any) -> None:
     assert training.counts.is_input and training.counts.whole.samples == 88
 
 
-def test_marked_steps_replace_counted_ones(hook: Any) -> None:
+def test_marked_steps_replace_counted_ones(hook):
     training = hook.Training()
     run_epoch(hook, training, optimizer_of(torch.nn.Linear(2, 2)), 5)
     for _ in range(3):
@@ -187,9 +186,7 @@ def test_marked_steps_replace_counted_ones(hook: Any) -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 3])
 @pytest.mark.parametrize("numbers_steps", [True, False])
-def test_a_marked_step_belongs_to_its_epoch(
-    hook: Any, monkeypatch: pytest.MonkeyPatch, first: int, numbers_steps: bool
-) -> None:
+def test_a_marked_step_belongs_to_its_epoch(hook, monkeypatch, first, numbers_steps):
     """The program numbers the epoch of each step, or tells after an epoch that it has ended."""
     marks, files = hook_module("sweep_step", monkeypatch), hook_module("sweep_files", monkeypatch)
     monkeypatch.setattr(files, "FOLDER", os.devnull)
@@ -206,7 +203,7 @@ def test_a_marked_step_belongs_to_its_epoch(
     assert counts.later.steps == 18  # an evaluation precedes the first step of an epoch, whose time is unknown
 
 
-def test_the_wait_for_the_devices_counts_once(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_the_devices_counts_once(hook, monkeypatch):
     training = hook.Training()
     training.mark(16, 0, None)
     hook.time.now_s += 0.1
@@ -222,9 +219,7 @@ def test_the_wait_for_the_devices_counts_once(hook: Any, monkeypatch: pytest.Mon
     assert training.counts.whole.seconds == pytest.approx(0.1 + 0.5)
 
 
-def test_epochs_tell_when_they_ended_until_a_step_is_marked(
-    hook: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_epochs_tell_when_they_ended_until_a_step_is_marked(hook, monkeypatch, tmp_path):
     marks, files, frameworks = (
         hook_module(name, monkeypatch) for name in ("sweep_step", "sweep_files", "sweep_frameworks")
     )
@@ -239,7 +234,7 @@ def test_epochs_tell_when_they_ended_until_a_step_is_marked(
     assert rows[0][files.ENDED_S] > 0 and files.ENDED_S not in rows[1]
 
 
-def test_an_evaluation_lasts_until_its_module_trains_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_lasts_until_its_module_trains_again(monkeypatch):
     training, module = hook_module("sweep_training", monkeypatch).Training(), torch.nn.Sequential(torch.nn.Linear(2, 2))
     assert not training.evaluations.is_running()
     training.evaluation(module)
@@ -249,7 +244,7 @@ def test_an_evaluation_lasts_until_its_module_trains_again(monkeypatch: pytest.M
     assert not training.evaluations.is_running() and training.stopwatch.is_paused
 
 
-def test_only_evaluations_change_a_method_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_evaluations_change_a_method_of_modules(monkeypatch):
     """`Module.train` calls all layers, and many programs call it in each step."""
 
     class Module:
@@ -259,7 +254,7 @@ def test_only_evaluations_change_a_method_of_modules(monkeypatch: pytest.MonkeyP
     assert Module.train is torch.nn.Module.train and Module.eval is not torch.nn.Module.eval
 
 
-def test_events_of_the_gpu_are_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_the_gpu_are_never_freed(monkeypatch):
     """Freed in a loader's worker, which is a fork, an event of CUDA aborts the worker."""
     freed = []
 

@@ -43,7 +43,7 @@ NO_LOADER = {name: Tally(100, 10.0) for name in TALLIES}
 ABSENT = object()
 
 
-def test_counts_are_the_same_on_both_sides() -> None:
+def test_counts_are_the_same_on_both_sides():
     written = counts(1, gpus=["a"], framework="lightning", weights=0.5)
     assert Counts.of_json(written.to_json()).to_json() == written.to_json()
 
@@ -71,9 +71,7 @@ def test_counts_are_the_same_on_both_sides() -> None:
         ([], 1, None),
     ],
 )
-def test_workers_are_the_processes_that_train_together(
-    processes: list[Counts], replicas: int, workers: int | None, tmp_path: Path
-) -> None:
+def test_workers_are_the_processes_that_train_together(processes, replicas, workers, tmp_path):
     count, why = adapter_of(tmp_path, *processes).training().workers(2, cores=2, replicas=replicas)
     assert count == workers and bool(why) is (workers == 1)
 
@@ -97,9 +95,7 @@ def test_workers_are_the_processes_that_train_together(
         ([counts(0, 1, warm=Tally(), later=Tally())], 8, {"samples": 800, "window_steps": 0, "samples_per_s": ABSENT}),
     ],
 )
-def test_figures_are_those_of_distinct_samples(
-    processes: list[Counts], global_batch_size: int | None, figures: dict[str, Any], tmp_path: Path
-) -> None:
+def test_figures_are_those_of_distinct_samples(processes, global_batch_size, figures, tmp_path):
     counted = adapter_of(tmp_path, *processes).training().figures(global_batch_size)
     assert {name: counted.get(name, ABSENT) for name in figures} == {
         name: value if isinstance(value, str) else pytest.approx(value) for name, value in figures.items()
@@ -121,15 +117,13 @@ def test_figures_are_those_of_distinct_samples(
         ({"dataset": 264, "completed_samples": 528}, 0.1, []),
     ],
 )
-def test_work_that_differs_from_the_trial_is_remarked(
-    process: dict[str, Any], lr: float, parts: list[str], tmp_path: Path
-) -> None:
+def test_work_that_differs_from_the_trial_is_remarked(process, lr, parts, tmp_path):
     remarks = list(adapter_of(tmp_path, counts(0, 1, **process)).training().remarks(8, lr))
     assert len(remarks) == bool(parts) and all(part in remark for remark in remarks for part in parts)
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_checkpoint_of_all_trials_is_remarked(is_kept: bool, tmp_path: Path) -> None:
+def test_a_checkpoint_of_all_trials_is_remarked(is_kept, tmp_path):
     checkpoint = tmp_path / "best.pt"
     if is_kept:
         checkpoint.touch()
@@ -137,14 +131,14 @@ def test_a_checkpoint_of_all_trials_is_remarked(is_kept: bool, tmp_path: Path) -
     assert [str(checkpoint) in remark for remark in remarks] == [True] * is_kept
 
 
-def test_a_python_without_the_hook_is_noticed(tmp_path: Path) -> None:
+def test_a_python_without_the_hook_is_noticed(tmp_path):
     adapter = adapter_of(tmp_path, counts(0, 1))
     (adapter.folder / "7.started").touch()
     assert not adapter.is_absent({7: "python3.11", 8: "bash"})
     assert adapter.is_absent({7: "python3.11", 8: "python"})
 
 
-def test_rates_are_those_of_the_start_the_middle_and_the_end(tmp_path: Path) -> None:
+def test_rates_are_those_of_the_start_the_middle_and_the_end(tmp_path):
     rates = [[step, step / 100, 1.0] for step in range(4, 101, 4)]
     assert adapter_of(tmp_path, counts(0, 1, rates=rates)).training().rates == [[0.04, 1.0], [0.48, 1.0], [0.88, 1.0]]
 
@@ -160,9 +154,7 @@ def test_rates_are_those_of_the_start_the_middle_and_the_end(tmp_path: Path) -> 
         ([], True, False),  # a command in another language
     ],
 )
-def test_a_training_without_steps_is_noticed(
-    processes: list[Counts], found_nothing: bool, untrained: bool, tmp_path: Path
-) -> None:
+def test_a_training_without_steps_is_noticed(processes, found_nothing, untrained, tmp_path):
     adapter = Adapter(tmp_path / FOLDER)
     for pid, process in enumerate(processes):
         (adapter.folder / f"{pid}.json").write_text(process.to_json())
@@ -171,7 +163,7 @@ def test_a_training_without_steps_is_noticed(
     assert adapter.training().took_no_step(found_nothing=found_nothing) is untrained
 
 
-def test_ranks_stop_at_the_same_later_step(tmp_path: Path) -> None:
+def test_ranks_stop_at_the_same_later_step(tmp_path):
     assert adapter_of(tmp_path, counts(0)).last_step(nodes=1) is None  # no framework would look for it
     adapter = adapter_of(tmp_path, counts(0, framework="lightning"), counts(1, steps=101))
     step = adapter.last_step(nodes=1)
@@ -181,7 +173,7 @@ def test_ranks_stop_at_the_same_later_step(tmp_path: Path) -> None:
     assert (adapter.folder / "stop_at_step").read_text() == str(step)
 
 
-def test_a_pipe_among_the_counts_is_not_read(tmp_path: Path) -> None:
+def test_a_pipe_among_the_counts_is_not_read(tmp_path):
     adapter = adapter_of(tmp_path, counts(0))
     os.mkfifo(adapter.folder / "pipe.json")
     adapter.look(now=True)

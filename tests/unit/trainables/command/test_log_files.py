@@ -1,7 +1,6 @@
 """Logs that are found in the working folder of a command."""
 
 import struct
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ def event(step: int, tag: str, value: float, *, as_tensor: bool) -> bytes:
 
 
 @pytest.mark.parametrize("as_tensor", [True, False])
-def test_scalars_of_tensorboard_are_rows(as_tensor: bool, tmp_path: Path) -> None:
+def test_scalars_of_tensorboard_are_rows(as_tensor, tmp_path):
     log = tmp_path / "runs" / "events.out.tfevents.1.host"
     log.parent.mkdir()
     events = [
@@ -46,7 +45,7 @@ def test_scalars_of_tensorboard_are_rows(as_tensor: bool, tmp_path: Path) -> Non
         ("name,size\na,1\n", []),  # no log
     ],
 )
-def test_tables_with_epochs_are_logs(text: str, rows: list[dict[str, str]], tmp_path: Path) -> None:
+def test_tables_with_epochs_are_logs(text, rows, tmp_path):
     (tmp_path / "log.csv").write_text(text)
     assert list(rows_of(tmp_path / "log.csv")) == rows
 
@@ -62,6 +61,6 @@ def test_tables_with_epochs_are_logs(text: str, rows: list[dict[str, str]], tmp_
         ),
     ],
 )
-def test_a_damaged_log_is_no_error(name: str, content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_log_is_no_error(name, content, tmp_path):
     (tmp_path / name).write_bytes(content)
     assert not any("loss" in row for row in rows_of(tmp_path / name))

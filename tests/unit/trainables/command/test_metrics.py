@@ -497,7 +497,7 @@ _ODD = (_DIGITS, f'"{_DIGITS * 12}"', '"1,234"', '"x"')
     ],
     ids=lambda line: line[:30],
 )
-def test_no_line_is_an_error(line: str) -> None:
+def test_no_line_is_an_error(line):
     metrics = {"val_loss": None, "epoch_s": "time (.+)", "samples_per_s": {"regex": "rate (.+)", "invert": True}}
     metrics["val_accuracy"] = top1("acc (.+)")
     _, figures = read([line, "epoch 1 time 2.0", line, "epoch 2 time 2.0"], metrics, samples_per_epoch=100)

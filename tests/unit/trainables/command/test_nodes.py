@@ -72,7 +72,7 @@ def run(folder: Path, code: str, ranks: list[Context], **settings: Any) -> list[
         return list(threads.map(error_of, ranks))
 
 
-def test_each_node_has_its_place_and_its_own_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_node_has_its_place_and_its_own_logs(tmp_path, monkeypatch):
     monkeypatch.setenv("PET_NODE_RANK", "7")  # of the session
     monkeypatch.setenv("SLURM_NNODES", "4")
     ranks = contexts(tmp_path, 2)
@@ -87,7 +87,7 @@ def test_each_node_has_its_place_and_its_own_logs(tmp_path: Path, monkeypatch: p
         assert environment | place | launcher | ranked == environment
 
 
-def test_one_node_gets_only_a_port_for_its_launcher() -> None:
+def test_one_node_gets_only_a_port_for_its_launcher():
     place = {"nodes": 1, "node_rank": 0, "gpus_per_node": 4, "master_addr": "127.0.0.1", "master_port": 25000}
     variables = launcher_variables(place)
     assert variables == {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "25000", "PET_MASTER_PORT": "25000"}
@@ -105,7 +105,7 @@ if int(sys.argv[1]) in {speakers}:
 @pytest.mark.parametrize(
     ("speakers", "losses"), [((0, 1), [1, 2]), ((1, 2), [11, 12]), ((2,), [21, 22]), ((1, 0), [11, 12])]
 )
-def test_the_first_node_that_prints_metrics_is_heard(tmp_path: Path, speakers: Any, losses: list[float]) -> None:
+def test_the_first_node_that_prints_metrics_is_heard(tmp_path, speakers, losses):
     rows: list[dict[str, Any]] = []
     ranks = contexts(tmp_path, 3, gpus=3, emit=rows.append)
     code = PRINTING.replace("{speakers}", str(speakers))
@@ -141,7 +141,7 @@ TOGETHER = [[(0, 4), (1, 4)], [(2, 4), (3, 4)]]
         ([[(0, 4), (1, 4)], []], 2, True),
     ],
 )
-def test_processes_of_all_nodes_are_counted(tmp_path: Path, worlds: Any, workers: int, marked: bool) -> None:
+def test_processes_of_all_nodes_are_counted(tmp_path, worlds, workers, marked):
     ranks = contexts(tmp_path, 2)
     assert run(tmp_path, counting(tmp_path, worlds), ranks) == [None, None]
     assert ranks[0].metrics["workers"] == workers
@@ -149,19 +149,19 @@ def test_processes_of_all_nodes_are_counted(tmp_path: Path, worlds: Any, workers
     assert "workers" not in ranks[1].metrics
 
 
-def test_a_failed_node_keeps_no_other_waiting(tmp_path: Path) -> None:
+def test_a_failed_node_keeps_no_other_waiting(tmp_path):
     ranks = contexts(tmp_path, 2)
     first, second = run(tmp_path, "import sys; sys.exit(int(sys.argv[1]))", ranks)
     assert first is None and isinstance(second, CommandError)
 
 
-def test_nodes_wait_for_one_another_until_the_trial_stops(tmp_path: Path) -> None:
+def test_nodes_wait_for_one_another_until_the_trial_stops(tmp_path):
     (first, _) = contexts(tmp_path, 2, stop_requested=lambda **_: True)
     assert run(tmp_path, "print('never')", [first]) == [None]
     assert not (tmp_path / "trial/stdout.log").exists()
 
 
-def test_all_nodes_stop_at_the_step_of_the_first(tmp_path: Path) -> None:
+def test_all_nodes_stop_at_the_step_of_the_first(tmp_path):
     """The frameworks' callbacks stop at the step in the file, which here the processes wait for."""
     code = counting(tmp_path, TOGETHER).replace(".write(text)", '.write(text.replace(\'"framework": ""\', FRAMEWORK))')
     code = 'FRAMEWORK = \'"framework": "lightning"\'' + code

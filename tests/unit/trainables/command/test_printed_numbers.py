@@ -44,7 +44,7 @@ def read(pattern: str, line: str, column: str) -> float | None:
         ("loss ([0-9.]+)", "loss 0.52 · 1032 samples/s", "loss", 0.52),
     ],
 )
-def test_numbers_are_read_whole(pattern: str, line: str, column: str, number: float | None) -> None:
+def test_numbers_are_read_whole(pattern, line, column, number):
     assert read(pattern, line, column) == (number if number is None else pytest.approx(number))
 
 
@@ -60,7 +60,7 @@ def test_numbers_are_read_whole(pattern: str, line: str, column: str, number: fl
         ("9/9 4.0it/s", "step_s"),
     ],
 )
-def test_unclear_numbers_are_named(line: str, column: str) -> None:
+def test_unclear_numbers_are_named(line, column):
     with pytest.raises(UnclearNumberError):
         read(r"(?:loss|took|9/9) ([0-9.,]+)", line, column)
 
@@ -69,7 +69,7 @@ def test_unclear_numbers_are_named(line: str, column: str) -> None:
     ("value", "number"),
     [("1,234.5", 1234.5), ("1.2K", 1200), ("1:02:03", 3723), (" 3 ", 3), ("high", None), (True, None), ([1], None)],
 )
-def test_values_of_mappings_may_be_text(value: object, number: float | None) -> None:
+def test_values_of_mappings_may_be_text(value, number):
     assert as_number(value, "samples") == number
 
 
@@ -81,6 +81,6 @@ def test_values_of_mappings_may_be_text(value: object, number: float | None) -> 
         (r"(best|last) ([0-9.]+)", "last nan", None),
     ],
 )
-def test_a_first_group_of_digits_takes_any_number(pattern: str, line: str, text: str | None) -> None:
+def test_a_first_group_of_digits_takes_any_number(pattern, line, text):
     match = with_any_number(pattern).search(line)
     assert (match[1] if match else None) == text

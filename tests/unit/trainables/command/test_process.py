@@ -48,7 +48,7 @@ SLOW_ENDLESS = {
 
 
 @pytest.mark.parametrize("how", [*ENDLESS, *(pytest.param(how, marks=pytest.mark.slow) for how in SLOW_ENDLESS)])
-def test_no_output_escapes_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_no_output_escapes_a_time_limit(tmp_path, monkeypatch, how):
     code = (ENDLESS | SLOW_ENDLESS)[how]
     for name, number in {"LOG_MOST": 2**20, "LOG_KEPT": 2**16, "BACKLOG": 2**18}.items():
         monkeypatch.setattr(file_tail, name, number)
@@ -64,14 +64,14 @@ def test_no_output_escapes_a_time_limit(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "stdout.log").stat().st_size <= 2**20
 
 
-def test_a_process_without_session_and_environment_ends_with_the_command(tmp_path: Path) -> None:
+def test_a_process_without_session_and_environment_ends_with_the_command(tmp_path):
     daemon = "env -i setsid --fork sleep 87654"
     assert run(tmp_path, ["bash", "-c", f"{daemon}; exit 3"]).status == 3
     running = [process for process in psutil.process_iter() if _words(process) == ["sleep", "87654"]]
     assert not running
 
 
-def test_a_command_is_among_the_descendants_of_its_rank(tmp_path: Path) -> None:
+def test_a_command_is_among_the_descendants_of_its_rank(tmp_path):
     """Telemetry counts what those use as the trial's own, and everything else as foreign."""
     seen: list[bool] = []
 
@@ -82,7 +82,7 @@ def test_a_command_is_among_the_descendants_of_its_rank(tmp_path: Path) -> None:
     assert seen == [True, True]
 
 
-def test_a_command_ends_with_its_rank_and_the_children_of_that(tmp_path: Path) -> None:
+def test_a_command_ends_with_its_rank_and_the_children_of_that(tmp_path):
     """Ray kills a process and its children, but no grandchildren."""
     code = f"""
         import os, sys
@@ -110,7 +110,7 @@ def _words(process: psutil.Process) -> list[str]:
         return []
 
 
-def test_a_process_that_may_not_be_ended_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_may_not_be_ended_is_told(tmp_path, monkeypatch):
     """A program with the rights of another user, as after `sudo`, takes no signal."""
     guard = tmp_path / "guard.py"
     guard.write_text(
@@ -124,7 +124,7 @@ def test_a_process_that_may_not_be_ended_is_told(tmp_path: Path, monkeypatch: py
     assert command_exit.status == 0 and "sleep" in command_exit.remarks[0]
 
 
-def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_started_is_an_error(tmp_path):
     (tmp_path / "text").write_text("no program")
     with pytest.raises(PermissionError, match="text"):
         run(tmp_path, [str(tmp_path / "text")])
@@ -133,7 +133,7 @@ def test_a_program_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", ["1", "1.", "ab ", "1:", "{", "'", "\x1b[", "━"])
-def test_a_line_of_a_megabyte_takes_no_second(unit: str) -> None:
+def test_a_line_of_a_megabyte_takes_no_second(unit):
     """The patterns of users may take quadratic time."""
     patterns = {"val_accuracy": r"([0-9.]+)%", "a": r"acc.*?([0-9.]+)\s*/", "step_s": "tqdm"}
     settings = CommandSettings(
@@ -148,7 +148,7 @@ def test_a_line_of_a_megabyte_takes_no_second(unit: str) -> None:
     assert time.process_time() - started_s < 2  # 0.5 s on a slow core
 
 
-def test_a_command_that_can_stop_ends_by_itself(tmp_path: Path) -> None:
+def test_a_command_that_can_stop_ends_by_itself(tmp_path):
     code = "import os, time\nwhile not os.path.exists('stop'): time.sleep(0.01)\nprint('saved')"
     command = Command(
         words=[sys.executable, "-S", "-c", code],
@@ -177,7 +177,7 @@ def test_a_command_that_can_stop_ends_by_itself(tmp_path: Path) -> None:
 BURN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
 
 
-def test_busy_processes_are_those_that_use_the_cpu() -> None:
+def test_busy_processes_are_those_that_use_the_cpu():
     code = f"""
         import subprocess, sys
         burn = {BURN.format(seconds=20)!r}

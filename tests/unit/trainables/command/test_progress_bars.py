@@ -32,7 +32,7 @@ def replayed(name: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], 
     return figures, figures.pop("truth")
 
 
-def test_a_bar_of_passes_has_the_samples_of_a_pass() -> None:
+def test_a_bar_of_passes_has_the_samples_of_a_pass():
     """Eight passes of 8 samples make an optimizer step, as in ultralytics with its nominal batch of 64."""
     now = [0.0]
     reader, metrics = reading(CommandSettings(argv="x", metrics={"step_s": "tqdm"}), 8, clock=lambda: now[0])
@@ -47,7 +47,7 @@ def test_a_bar_of_passes_has_the_samples_of_a_pass() -> None:
 @pytest.mark.parametrize(
     ("name", "steps"), [("tqdm_nested", 120), ("tqdm_slow", 5), ("tqdm_evaluation", 120), ("rich", 100)]
 )
-def test_bars_give_the_time_of_a_step(name: str, steps: int, tmp_path: Path) -> None:
+def test_bars_give_the_time_of_a_step(name, steps, tmp_path):
     """Nested bars, seconds per step, an evaluation with its own bar within a training, Rich with colours."""
     figures, truth = replayed(name, tmp_path)
     assert figures["step_s"] == pytest.approx(truth, rel=0.02)
@@ -56,12 +56,12 @@ def test_bars_give_the_time_of_a_step(name: str, steps: int, tmp_path: Path) -> 
     assert figures["samples_per_s"] == pytest.approx(64 / truth, rel=0.02)
 
 
-def test_a_smaller_last_batch_counts_with_its_samples(tmp_path: Path) -> None:
+def test_a_smaller_last_batch_counts_with_its_samples(tmp_path):
     figures, truth = replayed("tqdm_nested", tmp_path, samples_per_epoch=39 * 64 + 1)
     assert figures["samples_per_s"] == pytest.approx((39 * 64 + 1) / 40 / truth, rel=0.02)
 
 
-def test_a_bar_may_count_samples(tmp_path: Path) -> None:
+def test_a_bar_may_count_samples(tmp_path):
     figures, truth = replayed("tqdm_nested", tmp_path, samples_per_epoch=40)
     assert figures["samples_per_s"] == pytest.approx(40 / 40 / truth, rel=0.02)
 
@@ -83,18 +83,18 @@ def test_a_bar_may_count_samples(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_states_of_bars_are_read(line: str, name: str, done: float, total: float | None, elapsed_s: float) -> None:
+def test_states_of_bars_are_read(line, name, done, total, elapsed_s):
     state = BarState.of(line)
     assert state is not None and state.name.rstrip(":") == name.rstrip(":")
     assert (state.done, state.total, state.elapsed_s) == (done, total, elapsed_s)
 
 
 @pytest.mark.parametrize("line", ["Epoch 3/100 loss 0.5", "12:30:45 step 45/100", "[1/5] building", "lr 3e-4/s"])
-def test_other_lines_are_no_bars(line: str) -> None:
+def test_other_lines_are_no_bars(line):
     assert BarState.of(line) is None
 
 
-def test_bars_that_were_held_back_are_timed_by_their_own_clock() -> None:
+def test_bars_that_were_held_back_are_timed_by_their_own_clock():
     bars = ProgressBars(lambda: 7.0)
     for n in range(1, 101):
         bars.read(f"{n}/100 [00:{n // 2:02d}<00:01, 2.00it/s]")

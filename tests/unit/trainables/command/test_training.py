@@ -43,7 +43,7 @@ def run(
     return trial
 
 
-def test_values_reach_the_command_by_words_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_reach_the_command_by_words_and_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")  # of another launcher
     monkeypatch.setenv("KEPT", "as it was")
     script(tmp_path, "import json, os, sys; print(json.dumps([sys.argv, dict(os.environ), os.getcwd()]))")
@@ -71,9 +71,7 @@ OF_THE_ALLOCATION += "HOROVOD_FUSION_THRESHOLD MY_RANK".split()
 
 
 @pytest.mark.parametrize(("words", "is_launcher"), [([], False), (["srun"], True), (["--model", "flux"], False)])
-def test_no_command_takes_itself_for_a_rank_of_another_launcher(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], is_launcher: bool
-) -> None:
+def test_no_command_takes_itself_for_a_rank_of_another_launcher(tmp_path, monkeypatch, words, is_launcher):
     for name in [*OF_A_RANK, *OF_THE_ALLOCATION]:
         monkeypatch.setenv(name, "2")
     code = "import json, os; print(json.dumps(dict(os.environ)))"
@@ -84,7 +82,7 @@ def test_no_command_takes_itself_for_a_rank_of_another_launcher(
     assert environment["PMI_RANK"] == "7"
 
 
-def test_model_parallelism_reaches_the_command(tmp_path: Path) -> None:
+def test_model_parallelism_reaches_the_command(tmp_path):
     script(tmp_path, "import sys; print(sys.argv)")
     there = context(tmp_path, layout=Layout(strategy="own_ranks", replicas=2, tensor=2))
     run(tmp_path, [*PYTHON, "train.py", *"{gpus} {dp} {tp} {cp} {pp} {device_batch_size}".split()], there)
@@ -100,7 +98,7 @@ def test_model_parallelism_reaches_the_command(tmp_path: Path) -> None:
         ({"epochs": None, "samples": None, "steps": 50}, ["3200", "50"]),
     ],
 )
-def test_samples_and_steps_imply_each_other(tmp_path: Path, budget: dict[str, Any], words: list[str]) -> None:
+def test_samples_and_steps_imply_each_other(tmp_path, budget, words):
     script(tmp_path, "import sys; print(*sys.argv[1:])")
     run(tmp_path, [*PYTHON, "train.py", "{samples}", "{steps}"], budget=budget)
     assert (tmp_path / "trial/stdout.log").read_text().split() == words
@@ -109,13 +107,13 @@ def test_samples_and_steps_imply_each_other(tmp_path: Path, budget: dict[str, An
     assert of_loop.room(0, 0.0, step_samples=64) == int(words[1])
 
 
-def test_a_value_with_a_space_stays_one_word(tmp_path: Path) -> None:
+def test_a_value_with_a_space_stays_one_word(tmp_path):
     script(tmp_path, "import sys; print(len(sys.argv))", "my script.py")
     run(tmp_path, f"{sys.executable} -S 'my script.py' --dir={{source_dir}}")
     assert (tmp_path / "trial/stdout.log").read_text() == "2\n"
 
 
-def test_rows_and_metrics_come_from_both_streams(tmp_path: Path) -> None:
+def test_rows_and_metrics_come_from_both_streams(tmp_path):
     script(
         tmp_path,
         """
@@ -140,7 +138,7 @@ def test_rows_and_metrics_come_from_both_streams(tmp_path: Path) -> None:
         ("log.csv", "epoch,loss\n1,2\n2,1\n"),
     ],
 )
-def test_metrics_may_be_in_a_file(tmp_path: Path, name: str, text: str) -> None:
+def test_metrics_may_be_in_a_file(tmp_path, name, text):
     (tmp_path / "trial" / "work").mkdir(parents=True)
     (tmp_path / "trial" / "work" / name).write_text("of an earlier attempt")
     rows: list[dict[str, Any]] = []
@@ -149,7 +147,7 @@ def test_metrics_may_be_in_a_file(tmp_path: Path, name: str, text: str) -> None:
     assert rows == [{"epoch": 1, "loss": 2}, {"epoch": 2, "loss": 1}]
 
 
-def test_a_metrics_table_is_followed_while_it_grows(tmp_path: Path) -> None:
+def test_a_metrics_table_is_followed_while_it_grows(tmp_path):
     """It gets a further column with the second row, and is written anew, as by Lightning."""
     table = tmp_path / "trial" / "work" / "metrics.csv"
     script(
@@ -175,7 +173,7 @@ def test_a_metrics_table_is_followed_while_it_grows(tmp_path: Path) -> None:
     assert rows == [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "val_accuracy": 0.75}]
 
 
-def test_evaluations_of_hugging_face_are_no_training(tmp_path: Path) -> None:
+def test_evaluations_of_hugging_face_are_no_training(tmp_path):
     script(
         tmp_path,
         """
@@ -188,7 +186,7 @@ def test_evaluations_of_hugging_face_are_no_training(tmp_path: Path) -> None:
     assert trial.metrics["train_s"] == 7.0
 
 
-def test_tokens_follow_from_samples(tmp_path: Path) -> None:
+def test_tokens_follow_from_samples(tmp_path):
     script(tmp_path, "import sys; print(*sys.argv[1:]); print('rate 4.0')")
     argv = [*PYTHON, "train.py", "{tokens}", "{python}"]
     settings = {"tokens_per_sample": 128, "python": "/venv/bin/python", "metrics": {"samples_per_s": "rate (.+)"}}
@@ -197,7 +195,7 @@ def test_tokens_follow_from_samples(tmp_path: Path) -> None:
     assert trial.metrics["tokens_per_s"] == 512.0
 
 
-def test_a_missing_metrics_file_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_metrics_file_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="log.csv"):
         run(tmp_path, [*PYTHON, "-c", "pass"], metrics_file="log.csv")
 
@@ -212,15 +210,13 @@ def test_a_missing_metrics_file_is_an_error(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("metrics_file", [None, "never.jsonl", "never.json"])
-def test_a_failure_raises_its_cause(
-    tmp_path: Path, code: str, error: type[Exception], match: str, metrics_file: str | None
-) -> None:
+def test_a_failure_raises_its_cause(tmp_path, code, error, match, metrics_file):
     with pytest.raises(error, match=match):
         run(tmp_path, [*PYTHON, "-c", code], metrics={"loss": "loss: (.+)"}, metrics_file=metrics_file)
     assert (tmp_path / "trial/stderr.log").exists()
 
 
-def test_a_missing_program_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_program_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         run(tmp_path, ["no-such-program"])
 
@@ -261,14 +257,14 @@ def wait_until_gone(folder: Path) -> None:
     assert processes_of(folder) == []
 
 
-def test_a_timeout_ends_the_whole_process_tree(tmp_path: Path) -> None:
+def test_a_timeout_ends_the_whole_process_tree(tmp_path):
     script(tmp_path, TREE)
     with pytest.raises(TrialTimeoutError, match="timeout_s=1"):
         run(tmp_path, [*PYTHON, "train.py"], timeout_s=1.0)
     wait_until_gone(tmp_path)
 
 
-def test_a_stop_request_ends_the_whole_process_tree(tmp_path: Path) -> None:
+def test_a_stop_request_ends_the_whole_process_tree(tmp_path):
     script(tmp_path, TREE)
     started = time.monotonic()
     trial = context(tmp_path, stop_requested=lambda **_: time.monotonic() > started + 0.5)
@@ -277,7 +273,7 @@ def test_a_stop_request_ends_the_whole_process_tree(tmp_path: Path) -> None:
     assert time.monotonic() < started + 40
 
 
-def test_the_process_tree_ends_with_a_killed_parent(tmp_path: Path) -> None:
+def test_the_process_tree_ends_with_a_killed_parent(tmp_path):
     script(tmp_path, TREE)
     parent = Processes(1)
     output = tmp_path / "trial/stdout.log"
@@ -293,7 +289,7 @@ def test_the_process_tree_ends_with_a_killed_parent(tmp_path: Path) -> None:
     wait_until_gone(tmp_path)
 
 
-def test_work_folder_is_emptied_unless_kept(tmp_path: Path) -> None:
+def test_work_folder_is_emptied_unless_kept(tmp_path):
     code = "import os; print(os.path.exists('left')); open('left', 'w')"
     outputs = []
     for settings in ({}, {}, {"keep_work": True}):
@@ -302,7 +298,7 @@ def test_work_folder_is_emptied_unless_kept(tmp_path: Path) -> None:
     assert outputs == ["False", "False", "True"]
 
 
-def test_missing_metrics_are_remarked(tmp_path: Path) -> None:
+def test_missing_metrics_are_remarked(tmp_path):
     script(tmp_path, "print('Epoch time: 1.0')")
     argv = [*PYTHON, "train.py", "{gpus}"]
     slip = run(tmp_path, argv, metrics={"epoch_s": "Epoch time: (.+)", "accuracy": "Acc (.+)"})
@@ -315,7 +311,7 @@ def test_missing_metrics_are_remarked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metrics", "is_named"), [({}, True), ({"f1": "f1 (.+)"}, False), ({"accuracy": "acc (.+)"}, False)]
 )
-def test_an_accuracy_that_nothing_reads_is_remarked(tmp_path: Path, metrics: dict[str, str], is_named: bool) -> None:
+def test_an_accuracy_that_nothing_reads_is_remarked(tmp_path, metrics, is_named):
     script(tmp_path, "print('Epoch time: 1.0 val acc 0.5'); print('f1 0.5')")
     trial = run(tmp_path, [*PYTHON, "train.py", "{gpus}"], metrics={"epoch_s": "Epoch time: (.+) v", **metrics})
     assert any("trainable.metrics.val_accuracy=" in remark for remark in trial.remarks) is is_named
@@ -330,9 +326,7 @@ def test_an_accuracy_that_nothing_reads_is_remarked(tmp_path: Path, metrics: dic
         ("import os; os.environ['SWEEP_GPUS']", [], False),
     ],
 )
-def test_a_command_without_its_gpu_count_is_remarked(
-    tmp_path: Path, text: str, words: list[str], remarked: bool
-) -> None:
+def test_a_command_without_its_gpu_count_is_remarked(tmp_path, text, words, remarked):
     script(tmp_path, text)
     trial = run(tmp_path, [*PYTHON, "train.py", *words])
     assert any("has no {gpus}" in remark for remark in trial.remarks) is remarked
@@ -341,9 +335,7 @@ def test_a_command_without_its_gpu_count_is_remarked(
 @pytest.mark.parametrize(
     ("words", "samples_per_s"), [([], None), (["{gpus}"], 256.0), (["--bs={global_batch_size}"], 256.0)]
 )
-def test_step_seconds_give_throughput_if_the_batch_is_known(
-    tmp_path: Path, words: list[str], samples_per_s: float | None
-) -> None:
+def test_step_seconds_give_throughput_if_the_batch_is_known(tmp_path, words, samples_per_s):
     """64 samples in .25 s; a script that may have used one of its two GPUs had perhaps the half."""
     script(tmp_path, "print('step 0.25 s')")
     trial = run(tmp_path, [*PYTHON, "train.py", *words], metrics={"step_s": r"step (\S+) s"})
@@ -351,7 +343,7 @@ def test_step_seconds_give_throughput_if_the_batch_is_known(
     assert any("no samples_per_s" in remark for remark in trial.remarks) is (samples_per_s is None)
 
 
-def test_output_and_cpu_time_are_progress_and_polling_is_not(tmp_path: Path) -> None:
+def test_output_and_cpu_time_are_progress_and_polling_is_not(tmp_path):
     commands = {
         "kill -STOP $$": False,
         "sleep 60": False,

@@ -1,6 +1,5 @@
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ def dataset(**changes: Any) -> Dataset:
     return Dataset(**given | changes)
 
 
-def test_a_dataset_has_a_shape_and_is_frozen() -> None:
+def test_a_dataset_has_a_shape_and_is_frozen():
     assert dataset().input_shape == (1, 2, 3)
     with pytest.raises(dataclasses.FrozenInstanceError):
         dataset().version = "2"  # type: ignore[misc]
@@ -55,13 +54,13 @@ def test_a_dataset_has_a_shape_and_is_frozen() -> None:
         ({"std": (0.0,)}, r"std above 0"),
     ],
 )
-def test_inconsistent_data_are_refused(changes: Mapping[str, Any], message: str) -> None:
+def test_inconsistent_data_are_refused(changes, message):
     with pytest.raises(DataError, match=message):
         dataset(**changes)
 
 
 @given(seed=st.integers(0, 2**32 - 1), channels=st.integers(1, 3))
-def test_channel_statistics_are_exact(seed: int, channels: int) -> None:
+def test_channel_statistics_are_exact(seed, channels):
     images = torch.randint(256, (5, channels, 3, 2), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
     mean, std = channel_statistics(images)
     scaled = images.double() / 255
@@ -69,11 +68,11 @@ def test_channel_statistics_are_exact(seed: int, channels: int) -> None:
     assert std == pytest.approx(scaled.std((0, 2, 3), correction=0).tolist(), abs=1e-12)
 
 
-def test_a_constant_channel_has_deviation_1() -> None:
+def test_a_constant_channel_has_deviation_1():
     assert channel_statistics(torch.full((2, 1, 2, 2), 51, dtype=torch.uint8)) == ((pytest.approx(0.2),), (1.0,))
 
 
-def test_digits_equal_those_of_scikit_learn() -> None:
+def test_digits_equal_those_of_scikit_learn():
     from sklearn.datasets import load_digits  # slow to import
 
     digits = load({"name": "digits"})
@@ -91,7 +90,7 @@ def test_digits_equal_those_of_scikit_learn() -> None:
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
+def one_thread():
     """More would wait for each other longer than they compute."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -100,7 +99,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_the_small_cnn_learns_the_digits() -> None:
+def test_the_small_cnn_learns_the_digits():
     digits = load({"name": "digits"})
     train_x, test_x = ((x / 255 - digits.mean[0]) / digits.std[0] for x in (digits.train_x, digits.test_x))
     torch.manual_seed(0)
@@ -116,7 +115,7 @@ def test_the_small_cnn_learns_the_digits() -> None:
     assert accuracy >= 0.97
 
 
-def test_subsets_of_one_seed_are_nested() -> None:
+def test_subsets_of_one_seed_are_nested():
     small, large, other = (
         load({"name": "digits", "subset": {"train": count, "seed": seed}})
         for count, seed in ((10, 3), (50, 3), (50, 4))
@@ -128,7 +127,7 @@ def test_subsets_of_one_seed_are_nested() -> None:
     assert len({small.version, large.version, other.version}) == 3
 
 
-def test_mean_and_std_may_be_given() -> None:
+def test_mean_and_std_may_be_given():
     dataset = load({"name": "digits", "mean": [0.25], "std": [2]})
     assert (dataset.mean, dataset.std) == ((0.25,), (2,))
 
@@ -139,7 +138,7 @@ def save(path: Path, count: int = 4) -> None:
     np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
 
 
-def test_a_data_set_is_decoded_once_until_its_file_changes(tmp_path: Path) -> None:
+def test_a_data_set_is_decoded_once_until_its_file_changes(tmp_path):
     path = tmp_path / "set.npz"
     config = {"name": "npz", "path": str(path)}
     save(path)
@@ -164,7 +163,7 @@ def test_a_data_set_is_decoded_once_until_its_file_changes(tmp_path: Path) -> No
         ({"name": "digits", "subset": {"tran": 1}}, r"subset .*no key tran; .*: train, test"),
     ],
 )
-def test_an_invalid_config_is_refused(config: Mapping[str, Any], message: str) -> None:
+def test_an_invalid_config_is_refused(config, message):
     with pytest.raises(ValueError, match=message):
         load(config)
 
@@ -172,14 +171,14 @@ def test_an_invalid_config_is_refused(config: Mapping[str, Any], message: str) -
 SMALL = {"name": "synthetic", "shape": [2, 9, 11], "num_classes": 3, "train_size": 200, "test_size": 50}
 
 
-def test_only_synthetic_data_are_made_on_the_device() -> None:
+def test_only_synthetic_data_are_made_on_the_device():
     with pytest.raises((RuntimeError, AssertionError)):
         load(SMALL, device="cuda:99")
     assert load({"name": "digits"}, device="cuda:99") is load({"name": "digits"})
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_synthetic_data_follow_their_seed(dense: bool) -> None:
+def test_synthetic_data_follow_their_seed(dense):
     first, other = (load(SMALL | {"dense": dense, "seed": seed}) for seed in (0, 1))
     assert first.input_shape == (2, 9, 11)
     assert first.train_y.shape == ((200, 9, 11) if dense else (200,))
@@ -188,20 +187,20 @@ def test_synthetic_data_follow_their_seed(dense: bool) -> None:
     assert first.version != other.version
 
 
-def test_synthetic_labels_can_be_learned() -> None:
+def test_synthetic_labels_can_be_learned():
     made = load(SMALL)
     centres = torch.stack([made.train_x[made.train_y == label].double().mean(0) for label in range(3)])
     distances = torch.cdist(made.test_x.double().flatten(1), centres.flatten(1))
     assert (distances.argmin(1) == made.test_y).double().mean() >= 0.95
 
 
-def test_synthetic_patches_can_be_learned() -> None:
+def test_synthetic_patches_can_be_learned():
     made = load(SMALL | {"dense": True, "num_classes": 2})
     pixels, labels = made.train_x.double().permute(0, 2, 3, 1), made.train_y
     means = torch.stack([pixels[labels == label].mean(0) for label in range(2)])
     assert (means[0] - means[1]).abs().max() > 10
 
 
-def test_synthetic_data_need_a_shape() -> None:
+def test_synthetic_data_need_a_shape():
     with pytest.raises(DataError, match=r"shape \[8, 8\]"):
         load(SMALL | {"shape": [8, 8]})

@@ -1,5 +1,4 @@
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ def arrays(**changes: Any) -> dict[str, np.ndarray]:
     return {key: value for key, value in (given | changes).items() if value is not None}
 
 
-def test_npz_of_colour_images_is_read(tmp_path: Path) -> None:
+def test_npz_of_colour_images_is_read(tmp_path):
     stored = arrays(y_train=(np.arange(6, dtype=np.uint8) % 3)[:, None])
     np.savez(tmp_path / "set.npz", **stored)
     dataset = load({"name": "npz", "path": str(tmp_path / "set.npz")})
@@ -37,7 +36,7 @@ def test_npz_of_colour_images_is_read(tmp_path: Path) -> None:
     assert dataset.version.startswith("npz-")
 
 
-def test_npz_of_grey_images_is_read(tmp_path: Path) -> None:
+def test_npz_of_grey_images_is_read(tmp_path):
     stored = arrays(x_train=images(6, 4, 5), x_test=images(3, 4, 5))
     np.savez_compressed(tmp_path / "set.npz", **stored)
     dataset = load({"name": "npz", "path": str(tmp_path / "set.npz"), "num_classes": 7})
@@ -58,14 +57,14 @@ def test_npz_of_grey_images_is_read(tmp_path: Path) -> None:
         ({"y_test": np.array([{}, 1, 2], dtype=object)}, r"set\.npz .*Object arrays"),
     ],
 )
-def test_malformed_npz_is_refused(tmp_path: Path, changes: Mapping[str, Any], message: str) -> None:
+def test_malformed_npz_is_refused(tmp_path, changes, message):
     np.savez(tmp_path / "set.npz", **arrays(**changes))
     with pytest.raises(DataError, match=message) as caught:
         load({"name": "npz", "path": str(tmp_path / "set.npz")})
     assert "\n" not in str(caught.value)
 
 
-def test_npz_with_too_many_classes_is_refused(tmp_path: Path) -> None:
+def test_npz_with_too_many_classes_is_refused(tmp_path):
     np.savez(tmp_path / "set.npz", **arrays())
     with pytest.raises(DataError, match="0 to 2, .*0 to 1"):
         load({"name": "npz", "path": str(tmp_path / "set.npz"), "num_classes": 2})
@@ -81,7 +80,7 @@ def flip_a_bit(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [cut, flip_a_bit, lambda content: b"", lambda content: b"no archive"])
-def test_corrupt_or_missing_npz_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_corrupt_or_missing_npz_is_refused(tmp_path, damage):
     path = tmp_path / "set.npz"
     with pytest.raises(DataError, match=r"/set\.npz: .*data\.path.*x_train, "):
         load({"name": "npz", "path": str(path)})
@@ -104,9 +103,7 @@ REAL = os.environ.get("SWEEP_TEST_DATA")
         ({"name": "npz", "path": "cifar10.npz"}, (50_000, 10_000), (3, 32, 32), 0.491),
     ],
 )
-def test_real_data_have_known_counts_and_shape(
-    config: dict[str, str], counts: tuple[int, int], input_shape: tuple[int, int, int], mean: float | None
-) -> None:
+def test_real_data_have_known_counts_and_shape(config, counts, input_shape, mean):
     located = {key: value if key == "name" else str(Path(str(REAL)) / value) for key, value in config.items()}
     dataset = load(located)
     assert (len(dataset.train_x), len(dataset.test_x)) == counts

@@ -4,7 +4,6 @@ import hashlib
 import http.server
 import pickle
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ def mnist_files() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("name", "folder"), [("mnist", "MNIST"), ("fashion_mnist", "FashionMNIST")])
-def test_mnist_files_are_read(tmp_path: Path, name: str, folder: str) -> None:
+def test_mnist_files_are_read(tmp_path, name, folder):
     config = {"name": name, "root": str(tmp_path)}
     with pytest.raises(DataError, match=rf"no {folder} in /.*/{folder}/raw: .*data\.root.*data\.download="):
         load(config)
@@ -60,7 +59,7 @@ class Mirror(NamedTuple):
 
 
 @pytest.fixture
-def mirror(tmp_path: Path) -> Iterator[Mirror]:
+def mirror(tmp_path):
     folder = tmp_path / "mirror"
     folder.mkdir()
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
@@ -72,9 +71,7 @@ def mirror(tmp_path: Path) -> Iterator[Mirror]:
         thread.join()
 
 
-def test_a_download_happens_once_and_only_if_wanted(
-    tmp_path: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_download_happens_once_and_only_if_wanted(tmp_path, mirror, monkeypatch):
     resources = []
     for file, content in mnist_files().items():
         packed = gzip.compress(content)
@@ -93,7 +90,7 @@ def test_a_download_happens_once_and_only_if_wanted(
         load(config | {"root": str(tmp_path / "other")})
 
 
-def test_cifar_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cifar_files_are_read(tmp_path, monkeypatch):
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
     pixels = images(4, 3, 32, 32)
@@ -126,7 +123,7 @@ def save_classes(root: Path, *, test: str = "val") -> None:
 
 
 @pytest.mark.parametrize("test", ["val", "test"])
-def test_images_in_folders_of_classes_are_read(tmp_path: Path, test: str) -> None:
+def test_images_in_folders_of_classes_are_read(tmp_path, test):
     save_classes(tmp_path, test=test)
     dataset = load({"name": "imagefolder", "path": str(tmp_path), "size": 8})
     assert dataset.input_shape == (3, 8, 8) and dataset.num_classes == 2
@@ -135,7 +132,7 @@ def test_images_in_folders_of_classes_are_read(tmp_path: Path, test: str) -> Non
     assert load({"name": "imagefolder", "path": str(tmp_path), "size": 4}).input_shape == (3, 4, 4)
 
 
-def test_malformed_folders_of_classes_are_refused(tmp_path: Path) -> None:
+def test_malformed_folders_of_classes_are_refused(tmp_path):
     config = {"name": "imagefolder", "path": str(tmp_path), "size": 8}
     (tmp_path / "train").mkdir()
     with pytest.raises(DataError, match=r"no folder .*/test: data\.path holds train/CLASS"):

@@ -1,5 +1,4 @@
 import math
-from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,16 +30,14 @@ def parameters(module: nn.Module) -> int:
         ({"name": "torchvision", "arch": "resnet18"}, (1, 64, 64), 1000, 11_689_512 - 2 * 64 * 49),
     ],
 )
-def test_parameter_counts(
-    config: Mapping[str, Any], input_shape: tuple[int, int, int], num_classes: int, count: int
-) -> None:
+def test_parameter_counts(config, input_shape, num_classes, count):
     with torch.device("meta"):
         assert parameters(build(config, input_shape=input_shape, num_classes=num_classes)) == count
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", sorted(set(MODELS) - {"torchvision", *OF_TOKENS}))
-def test_classifiers_follow_channels_and_classes(name: str, channels: int) -> None:
+def test_classifiers_follow_channels_and_classes(name, channels):
     with torch.device("meta"):
         module = build({"name": name}, input_shape=(channels, 32, 32), num_classes=7)
         assert module(torch.empty(2, channels, 32, 32)).shape == (2, 7)
@@ -50,14 +47,14 @@ def test_classifiers_follow_channels_and_classes(name: str, channels: int) -> No
     ("arch", "device"),
     [("mobilenet_v3_small", "cpu"), ("regnet_x_400mf", "cpu"), ("vit_b_16", "meta"), ("googlenet", "meta")],
 )
-def test_torchvision_models_follow_channels_and_classes(arch: str, device: str) -> None:
+def test_torchvision_models_follow_channels_and_classes(arch, device):
     with torch.device(device):
         module = build({"name": "torchvision", "arch": arch}, input_shape=(1, 64, 64), num_classes=7)
         assert module.training
         assert module.eval()(torch.rand(1, 1, 64, 64)).shape == (1, 7)
 
 
-def test_the_seed_decides_the_weights() -> None:
+def test_the_seed_decides_the_weights():
     def weights() -> list[torch.Tensor]:
         torch.manual_seed(3)
         return list(build({"name": "small_cnn"}, input_shape=DIGITS, num_classes=10).parameters())
@@ -82,22 +79,20 @@ def test_the_seed_decides_the_weights() -> None:
         ({"name": "small_cnn", "batch_norm": "sync"}, CIFAR, r"batch_norm 'sync'"),
     ],
 )
-def test_an_invalid_model_is_refused_in_one_line(
-    config: Mapping[str, Any], input_shape: tuple[int, int, int], message: str
-) -> None:
+def test_an_invalid_model_is_refused_in_one_line(config, input_shape, message):
     with pytest.raises(ValueError, match=message) as caught:
         build(config, input_shape=input_shape, num_classes=10)
     assert "\n" not in str(caught.value)
 
 
-def test_a_user_model_receives_the_arguments_that_it_takes() -> None:
+def test_a_user_model_receives_the_arguments_that_it_takes():
     plain = build({"name": f"{__name__}:PlainModel", "hidden": 3}, input_shape=DIGITS, num_classes=10)
     assert [tuple(parameter.shape) for parameter in plain.parameters()] == [(3, 64), (3,), (10, 3), (10,)]
     whole = build({"name": f"{__name__}:own_model", "scale": 2}, input_shape=DIGITS, num_classes=4)
     assert [tuple(parameter.shape) for parameter in whole.parameters()] == [(8, 64), (8,)]
 
 
-def test_a_factory_of_any_keys_gets_those_that_it_can_use() -> None:
+def test_a_factory_of_any_keys_gets_those_that_it_can_use():
     built = build({"name": f"{__name__}:any_keys", "arch": "plain"}, input_shape=(3, 4, 4), num_classes=5)
     assert [tuple(parameter.shape) for parameter in built.parameters()] == [(5, 48), (5,)]
     given = {"name": f"{__name__}:any_keys", "arch": "plain", "num_classes": 7}
@@ -106,7 +101,7 @@ def test_a_factory_of_any_keys_gets_those_that_it_can_use() -> None:
         build({"name": f"{__name__}:any_keys", "arch": "plain", "colour": 1}, input_shape=(3, 4, 4), num_classes=5)
 
 
-def test_a_model_that_returns_an_object_gives_its_logits() -> None:
+def test_a_model_that_returns_an_object_gives_its_logits():
     built = build({"name": f"{__name__}:WithLogits"}, input_shape=(3, 4, 4), num_classes=5)
     assert built(torch.ones(2, 3, 4, 4)).tolist() == [48.0, 48.0]
 
@@ -123,13 +118,13 @@ def test_a_model_that_returns_an_object_gives_its_logits() -> None:
         ("unfinished", ""),
     ],
 )
-def test_a_model_that_does_not_fit_the_data_is_found_by_shapes(name: str, fault: str) -> None:
+def test_a_model_that_does_not_fit_the_data_is_found_by_shapes(name, fault):
     model = {"name": f"{__name__}:{name}"} | ({"arch": "plain"} if name == "any_keys" else {})
     message = mismatch({"model": model, "data": {"name": "digits"}})
     assert fault in message if fault else message == ""
 
 
-def test_a_segmentation_of_another_size_does_not_fit() -> None:
+def test_a_segmentation_of_another_size_does_not_fit():
     data = {"name": "synthetic", "dense": True, "shape": [1, 8, 8], "num_classes": 3, "train_size": 4}
     message = mismatch({"model": {"name": f"{__name__}:halved"}, "data": data})
     assert message.endswith("logits of 2×3×8×8 are needed, and the model returns 2×3×4×4")
@@ -183,7 +178,7 @@ def own_model(*, input_shape: tuple[int, int, int], num_classes: int, scale: int
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), scale * num_classes))
 
 
-def test_ghost_batch_norm_normalises_each_ghost_batch() -> None:
+def test_ghost_batch_norm_normalises_each_ghost_batch():
     x = torch.randn(10, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     plain = nn.BatchNorm2d(3)
     ghost = convert_batch_norm(nn.Sequential(nn.BatchNorm2d(3)), "ghost:4")
@@ -193,7 +188,7 @@ def test_ghost_batch_norm_normalises_each_ghost_batch() -> None:
     assert torch.equal(ghost.eval()(x), plain.eval()(x))
 
 
-def test_ghost_batch_norm_keeps_options() -> None:
+def test_ghost_batch_norm_keeps_options():
     options = {"eps": 1e-3, "momentum": 0.3, "affine": False, "track_running_stats": False}
     plain = nn.BatchNorm2d(3, **options)  # type: ignore[arg-type]
     (ghost,) = convert_batch_norm(nn.Sequential(nn.BatchNorm2d(3, **options)), "ghost:8")  # type: ignore[arg-type]
@@ -201,7 +196,7 @@ def test_ghost_batch_norm_keeps_options() -> None:
     assert torch.equal(ghost(x), plain(x)) and (ghost.momentum, dict(ghost.state_dict())) == (0.3, {})
 
 
-def test_batch_norm_conversion_keeps_parameters() -> None:
+def test_batch_norm_conversion_keeps_parameters():
     module = build({"name": "resnet9"}, input_shape=CIFAR, num_classes=10)
     before = {key: value.clone() for key, value in module.state_dict().items()}
     for kind in ("ghost:8", "sync"):

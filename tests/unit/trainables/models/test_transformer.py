@@ -1,7 +1,6 @@
 """Language models: their outputs beside those of transformers, their FLOPs by formula, and their training."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ def tokens(count: int = 2, length: int = 24) -> torch.Tensor:
     return torch.randint(64, (count, length), generator=torch.Generator().manual_seed(0))
 
 
-def test_gpt_equals_that_of_transformers() -> None:
+def test_gpt_equals_that_of_transformers():
     transformers = pytest.importorskip("transformers")
     sizes = {"n_layer": 3, "n_head": 4, "n_embd": 32, "n_positions": 24, "vocab_size": 64}
     theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
@@ -48,7 +47,7 @@ def test_gpt_equals_that_of_transformers() -> None:
         torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, atol=2e-5, rtol=1e-4)
 
 
-def test_llama_equals_that_of_transformers() -> None:
+def test_llama_equals_that_of_transformers():
     transformers = pytest.importorskip("transformers")
     sizes = {"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
     sizes |= {"intermediate_size": 80, "vocab_size": 64, "max_position_embeddings": 24}
@@ -88,7 +87,7 @@ def copy_weights(
 
 
 @pytest.mark.parametrize("config", [GPT, LLAMA, GPT | {"kv_heads": 1, "tied": False, "bias": False}])
-def test_counted_flops_match_the_formula(config: dict[str, Any]) -> None:
+def test_counted_flops_match_the_formula(config):
     """6 FLOPs per weight of a matrix product, and 12·layers·width·T for attention (Chowdhery et al. 2022)."""
     with torch.device("meta"):
         model = build(config, input_shape=(24,), num_classes=64)
@@ -99,7 +98,7 @@ def test_counted_flops_match_the_formula(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("config", [GPT, LLAMA])
-def test_no_token_sees_a_later_one(config: dict[str, Any]) -> None:
+def test_no_token_sees_a_later_one(config):
     model = build(config, input_shape=(24,), num_classes=64)
     one, other = tokens(), tokens()
     other[:, 12:] = (other[:, 12:] + 1) % 64
@@ -109,7 +108,7 @@ def test_no_token_sees_a_later_one(config: dict[str, Any]) -> None:
     assert (before[:, 12:] - after[:, 12:]).abs().max() > 1e-3
 
 
-def test_positions_matter() -> None:
+def test_positions_matter():
     model = build(LLAMA, input_shape=(24,), num_classes=64)
     with torch.no_grad():
         turned = model(tokens().flip(1)).flip(1)
@@ -117,7 +116,7 @@ def test_positions_matter() -> None:
 
 
 @pytest.mark.parametrize("config", [GPT, LLAMA])
-def test_recomputation_changes_neither_gradients_nor_names(config: dict[str, Any]) -> None:
+def test_recomputation_changes_neither_gradients_nor_names(config):
     def gradients(recomputes: bool) -> dict[str, torch.Tensor]:
         torch.manual_seed(0)
         model = build(config, input_shape=(24,), num_classes=64)
@@ -138,14 +137,14 @@ def test_recomputation_changes_neither_gradients_nor_names(config: dict[str, Any
 @pytest.mark.parametrize(
     ("change", "numbers"), [({"heads": 5}, "heads=5 .*width=32"), ({"kv_heads": 3}, "kv_heads=3 .*heads=4")]
 )
-def test_heads_that_do_not_divide_are_an_error(change: dict[str, Any], numbers: str) -> None:
+def test_heads_that_do_not_divide_are_an_error(change, numbers):
     for config in (GPT, LLAMA):
         with pytest.raises(RequestError, match=numbers):
             build(config | change, input_shape=(24,), num_classes=64)
 
 
 @pytest.mark.parametrize(("name", "place"), [("gpt", "meta"), ("llama", "meta"), ("mlp", "cpu")])
-def test_language_models_are_built_on_the_device(name: str, place: str) -> None:
+def test_language_models_are_built_on_the_device(name, place):
     sizes = {"layers": 1, "heads": 2, "width": 8, "sequence_length": 4, "vocabulary": 16}
     config = {"name": name} | ({"hidden": [4]} if name == "mlp" else sizes)
     shape = (1, 8, 8) if name == "mlp" else (4,)
@@ -153,12 +152,12 @@ def test_language_models_are_built_on_the_device(name: str, place: str) -> None:
     assert {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} == {place}
 
 
-def test_model_without_blocks_cannot_be_recomputed() -> None:
+def test_model_without_blocks_cannot_be_recomputed():
     with pytest.raises(RequestError, match="ModuleList"):
         recompute_blocks(nn.Linear(2, 2), "full")
 
 
-def test_a_local_folder_of_transformers_trains(tmp_path: Path) -> None:
+def test_a_local_folder_of_transformers_trains(tmp_path):
     transformers = pytest.importorskip("transformers")
     sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 16, "vocab_size": 64}
     theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)).eval()
@@ -189,7 +188,7 @@ def test_a_local_folder_of_transformers_trains(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")  # between the two packages
-def test_lora_trains_adapters_only(tmp_path: Path) -> None:
+def test_lora_trains_adapters_only(tmp_path):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("peft")
     sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "n_positions": 16, "vocab_size": 64}
@@ -213,7 +212,7 @@ def test_lora_trains_adapters_only(tmp_path: Path) -> None:
         *({key: "owner/kernel"} for key in ("attn_implementation", "_attn_implementation", "experts_implementation")),
     ],
 )
-def test_config_of_transformers_runs_no_code(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_config_of_transformers_runs_no_code(tmp_path, config):
     transformers = pytest.importorskip("transformers")
     sizes = {"n_layer": 1, "n_head": 1, "n_embd": 4, "n_positions": 8, "vocab_size": 8}
     transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).save_pretrained(tmp_path)

@@ -38,7 +38,7 @@ def after_steps(config: dict[str, Any], lr: float, gradients: list[tuple[list[fl
     return module.values()
 
 
-def test_lars_by_hand() -> None:
+def test_lars_by_hand():
     """‖w‖ = 5, ‖g‖ = 10, so λ = 0.01 · 5 / (10 + 0.1 · 5) = 1/210; the bias moves by lr · g."""
     config = {"name": "lars", "momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.01}
     first = [3 - 2 / 210 * 6.3, 4 - 2 / 210 * 8.4, 2 - 2 * 0.25]
@@ -50,14 +50,14 @@ def test_lars_by_hand() -> None:
     assert after_steps(config, 2.0, [([6, 8], 0.25), ([0, 0], 0)]) == pytest.approx(second, rel=1e-12)
 
 
-def test_lars_with_nesterov_by_hand() -> None:
+def test_lars_with_nesterov_by_hand():
     """The first change is λ · g = 0.005 · g, and nesterov adds half of it again."""
     config = {"name": "lars", "momentum": 0.5, "nesterov": True, "trust_coefficient": 0.01}
     expected = [3 - 1.5 * 0.03, 4 - 1.5 * 0.04, 2 - 1.5 * 0.25]
     assert after_steps(config, 1.0, [([6, 8], 0.25)]) == pytest.approx(expected, rel=1e-12)
 
 
-def test_lamb_by_hand() -> None:
+def test_lamb_by_hand():
     """At the first step m̂ = g and √v̂ = |g|, so u = sign(g) + weight_decay · w, and ‖w‖ / ‖u‖ = 5 / ‖(1.3, -0.6)‖."""
     config = {"name": "lamb", "weight_decay": 0.1, "eps": 0.0}
     ratio = 5 / (1.3**2 + 0.6**2) ** 0.5
@@ -75,15 +75,13 @@ gradients = st.lists(
     [("lamb", "adam", {"eps": 1e-3}), ("lars", "sgd", {"momentum": 0.9, "nesterov": True})],
 )
 @given(gradients=gradients)
-def test_without_trust_ratio_a_bias_moves_as_in_torch(
-    name: str, plain: str, options: dict[str, Any], gradients: list[tuple[list[float], float]]
-) -> None:
+def test_without_trust_ratio_a_bias_moves_as_in_torch(name, plain, options, gradients):
     ours, torchs = (after_steps({"name": optimizer, **options}, 0.1, gradients)[2] for optimizer in (name, plain))
     assert ours == pytest.approx(torchs, rel=1e-9, abs=1e-9)
 
 
 @given(scale=st.floats(1e-3, 1e3))
-def test_trust_ratio_cancels_the_scale_of_gradients(scale: float) -> None:
+def test_trust_ratio_cancels_the_scale_of_gradients(scale):
     def step(factor: float) -> list[float]:
         return after_steps({"name": "lars"}, 1.0, [([6 * factor, 8 * factor], 0.0)])[:2]
 
@@ -91,7 +89,7 @@ def test_trust_ratio_cancels_the_scale_of_gradients(scale: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["lars", "lamb"])
-def test_a_zero_layer_moves_and_one_without_gradient_stays(name: str) -> None:
+def test_a_zero_layer_moves_and_one_without_gradient_stays(name):
     module = Pair()
     with torch.no_grad():
         module.weight.zero_()
@@ -103,7 +101,7 @@ def test_a_zero_layer_moves_and_one_without_gradient_stays(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_a_restored_optimizer_equals_the_uninterrupted_one(name: str) -> None:
+def test_a_restored_optimizer_equals_the_uninterrupted_one(name):
     module, again = Pair(), Pair()
     blocks = (nn.ModuleList([pair]) for pair in (module, again))
     optimizer, restored = (build(block, {"name": name, "lr": 1.0}, lr=0.1) for block in blocks)
@@ -118,7 +116,7 @@ def test_a_restored_optimizer_equals_the_uninterrupted_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["lars", "lamb"])
-def test_the_rate_may_be_a_tensor(name: str) -> None:
+def test_the_rate_may_be_a_tensor(name):
     rate = torch.tensor(0.0, dtype=torch.float64)
     module = Pair()
     optimizer = build(module, {"name": name}, lr=0.0)
@@ -134,7 +132,7 @@ def test_the_rate_may_be_a_tensor(name: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon"}))
-def test_a_captured_step_equals_the_eager_one(name: str) -> None:
+def test_a_captured_step_equals_the_eager_one(name):
     def train(captured: bool) -> torch.Tensor:
         torch.manual_seed(0)
         module = nn.Linear(4, 3, device="cuda")
@@ -178,12 +176,12 @@ def no_optimizer(params: Iterable[torch.Tensor], *, lr: float) -> float:
         ({"name": f"{__name__}:no_optimizer"}, r"made a float, not a torch\.optim\.Optimizer"),
     ],
 )
-def test_an_invalid_optimizer_is_refused(config: dict[str, Any], message: str) -> None:
+def test_an_invalid_optimizer_is_refused(config, message):
     with pytest.raises(ValueError, match=message):
         build(Pair(), config, lr=0.1)
 
 
-def test_a_dotted_path_is_an_optimizer() -> None:
+def test_a_dotted_path_is_an_optimizer():
     assert isinstance(build(Pair(), {"name": "torch.optim:NAdam", "eps": 1e-6}, lr=0.1), torch.optim.NAdam)
 
 
@@ -196,6 +194,6 @@ def test_a_dotted_path_is_an_optimizer() -> None:
         ({"name": "lars", "weight_decay": float("nan")}, "optimizer.weight_decay=nan"),
     ],
 )
-def test_values_out_of_range_are_refused(config: dict[str, Any], value: str) -> None:
+def test_values_out_of_range_are_refused(config, value):
     with pytest.raises(ValueError, match=re.escape(value)):
         build(Pair(), config, lr=0.1)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sweeps.lr_rule import LearningRate
 from sweeps.trial import Batch
-from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
+from tests.unit.trainables.ranks import CONFIG, request, run, run_two
 from trainables.optimizers.schedules import Growth, resolve
 from trainables.supervised.loop import Progress, TrainingLength, TrainingPlan
 
@@ -39,7 +39,7 @@ EVERY = [{"name": "constant"}, STEP, COSINE, ONECYCLE]
         (ONECYCLE, 100, 0.0),
     ],
 )
-def test_hand_computed_factors(config: dict[str, Any], position: float, expected: float) -> None:
+def test_hand_computed_factors(config, position, expected):
     assert resolve(config)(position, 100) == pytest.approx(expected, abs=1e-12)
 
 
@@ -52,12 +52,12 @@ def test_hand_computed_factors(config: dict[str, Any], position: float, expected
         ({"name": "onecycle"}, [0.1, 1.0, 5 / 7, 0.0]),
     ],
 )
-def test_defaults_are_as_documented(config: dict[str, Any], factors: list[float]) -> None:
+def test_defaults_are_as_documented(config, factors):
     assert [resolve(config)(position, 100) for position in (0, 30, 50, 100)] == pytest.approx(factors, abs=1e-12)
 
 
 @given(epochs=st.integers(1, 1000), samples=st.integers(1, 10**7))
-def test_milestones_fall_on_whole_epochs(epochs: int, samples: int) -> None:
+def test_milestones_fall_on_whole_epochs(epochs, samples):
     """The recipe of E1 divides the rate by 10 after half and four fifths of the epochs, for any size of an epoch."""
     length = 10 * epochs * samples
     assert [resolve(STEP)(epoch * epochs * samples, length) for epoch in (4, 5, 7, 8)] == pytest.approx(
@@ -66,7 +66,7 @@ def test_milestones_fall_on_whole_epochs(epochs: int, samples: int) -> None:
 
 
 @given(config=st.sampled_from(EVERY), share=st.floats(0, 2), length=st.floats(1, 1e12))
-def test_factors_depend_only_on_progress_within_0_to_1(config: dict[str, Any], share: float, length: float) -> None:
+def test_factors_depend_only_on_progress_within_0_to_1(config, share, length):
     factor = resolve(config)(share, 1.0)
     assert 0 <= factor <= 1
     if not any(math.isclose(share, milestone) for milestone in STEP["milestones"]):
@@ -74,7 +74,7 @@ def test_factors_depend_only_on_progress_within_0_to_1(config: dict[str, Any], s
 
 
 @given(config=st.sampled_from([STEP, COSINE]), shares=st.tuples(st.floats(0, 1), st.floats(0, 1)))
-def test_step_and_cosine_never_rise(config: dict[str, Any], shares: tuple[float, float]) -> None:
+def test_step_and_cosine_never_rise(config, shares):
     earlier, later = sorted(shares)
     assert resolve(config)(later, 1.0) <= resolve(config)(earlier, 1.0)
 
@@ -95,7 +95,7 @@ def test_step_and_cosine_never_rise(config: dict[str, Any], shares: tuple[float,
         ({"name": "constant"}, 0, 0, r"position 0 of length 0"),
     ],
 )
-def test_an_invalid_schedule_is_refused(config: dict[str, Any], position: float, length: float, message: str) -> None:
+def test_an_invalid_schedule_is_refused(config, position, length, message):
     with pytest.raises(ValueError, match=message):
         resolve(config)(position, length)
 
@@ -104,7 +104,7 @@ def halved(progress: float, *, by: float = 2.0) -> float:
     return 1 - progress / by
 
 
-def test_a_dotted_path_is_a_schedule() -> None:
+def test_a_dotted_path_is_a_schedule():
     assert resolve({"name": f"{__name__}:halved", "by": 4})(50, 100) == 0.875
 
 
@@ -121,7 +121,7 @@ LINEAR = LearningRate(rule="linear", value=0.8, warmup_from=0.1, warmup_epochs=2
         (LearningRate(value=0.3, warmup_from=0.3), {"name": "constant"}, 0, 0.3),
     ],
 )
-def test_warm_up_is_linear_in_samples(lr: LearningRate, schedule: dict[str, Any], position: float, rate: float) -> None:
+def test_warm_up_is_linear_in_samples(lr, schedule, position, rate):
     budget = TrainingLength(samples=10_000)
     plan = TrainingPlan(length=budget, lr=lr, schedule=resolve(schedule), batch_size=10, epoch_samples=500)
     assert plan.rate(Progress(position=position)) == pytest.approx(rate)
@@ -133,32 +133,32 @@ DIGITS = {"name": "digits", "subset": {"train": 400, "test": 50}}
 
 
 @pytest.mark.parametrize(("progress", "times"), [(0.0, 1), (0.49, 1), (0.5, 10), (0.79, 10), (0.8, 100), (1.0, 100)])
-def test_the_batch_grows_where_the_rate_would_fall(progress: float, times: int) -> None:
+def test_the_batch_grows_where_the_rate_would_fall(progress, times):
     growth = Growth.of(SCHEDULE)
     assert growth.times(progress, 32) == times and growth.rate(progress, 32) == 1.0
     assert Growth.of({"name": "constant"}).times(progress, 32) == 1
 
 
 @pytest.mark.parametrize(("progress", "times", "rate"), [(0.4, 1, 1.0), (0.6, 10, 1.0), (0.9, 10, 0.1)])
-def test_beyond_the_largest_batch_the_rate_falls(progress: float, times: int, rate: float) -> None:
+def test_beyond_the_largest_batch_the_rate_falls(progress, times, rate):
     growth = Growth.of(SCHEDULE | {"most": 1000})
     assert growth.times(progress, 32) == times and growth.rate(progress, 32) == pytest.approx(rate)
 
 
-def test_the_largest_batch_may_be_reached_exactly() -> None:
+def test_the_largest_batch_may_be_reached_exactly():
     growth = Growth.of(SCHEDULE | {"most": 320})
     assert growth.times(1.0, 32) == 10 and growth.largest(32) == 320 and growth.rate(1.0, 32) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("gamma", "times"), [(0.5, 2), (1 / 3, 3), (1 / 49, 49)])
-def test_the_batch_grows_by_one_over_gamma(gamma: float, times: int) -> None:
+def test_the_batch_grows_by_one_over_gamma(gamma, times):
     growth = Growth.of({"name": "increase_batch", "milestones": [0.8, 0.5], "gamma": gamma})
     assert [growth.times(progress, 32) for progress in (0.4, 0.6, 0.8)] == [1, times, times**2]
     assert growth.milestones == (0.5, 0.8)
 
 
 @pytest.mark.parametrize(("through", "shares", "passes"), [("batch", (30, 50), 2), ("accumulation", (3, 5), 20)])
-def test_growth_is_in_shares_or_passes(through: str, shares: tuple[int, ...], passes: int) -> None:
+def test_growth_is_in_shares_or_passes(through, shares, passes):
     grown = Growth.of(SCHEDULE | {"through": through}).enlarged(
         Batch(global_batch_size=16, grad_accum_steps=2, shares=(3, 5)), 10
     )
@@ -176,7 +176,7 @@ def course(budget: TrainingLength, milestones: tuple[float, ...], most: int | No
     )
 
 
-def test_steps_end_at_milestones_and_with_the_budget() -> None:
+def test_steps_end_at_milestones_and_with_the_budget():
     plan, at, taken = course(TrainingLength(samples=50 * 32), (0.5, 0.9)), Progress(), []
     while True:
         at.times = plan.times(at)
@@ -191,7 +191,7 @@ def test_steps_end_at_milestones_and_with_the_budget() -> None:
 
 
 @pytest.mark.parametrize(("most", "times", "rate"), [(None, 4, 0.1), (100, 1, 0.025)])
-def test_a_milestone_changes_batch_or_rate(most: int | None, times: int, rate: float) -> None:
+def test_a_milestone_changes_batch_or_rate(most, times, rate):
     plan, earlier, later = (
         course(TrainingLength(samples=1600), (0.5,), most),
         Progress(position=799),
@@ -202,7 +202,7 @@ def test_a_milestone_changes_batch_or_rate(most: int | None, times: int, rate: f
 
 
 @pytest.mark.parametrize("through", ["batch", "accumulation"])
-def test_a_training_counts_its_steps_and_samples(through: str) -> None:
+def test_a_training_counts_its_steps_and_samples(through):
     schedule = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.25, "through": through}
     sections = {"trainable": EXACT, "data": DIGITS, "schedule": schedule, "budget": {"epochs": 4}}
     answer = run(request(shares=(20,), config=sections))
@@ -215,7 +215,7 @@ def test_a_training_counts_its_steps_and_samples(through: str) -> None:
     assert answer["metrics"]["samples_per_s"] == pytest.approx(1200 / sum(epochs))
 
 
-def test_passes_or_shares_are_the_same_update(pair: Processes) -> None:
+def test_passes_or_shares_are_the_same_update(pair):
     schedule: dict[str, Any] = {"name": "increase_batch", "milestones": [0.3], "gamma": 0.5}
     losses = []
     for through, shares in (("batch", (24,)), ("accumulation", (24,)), ("batch", (8, 16))):
@@ -242,6 +242,6 @@ def test_passes_or_shares_are_the_same_update(pair: Processes) -> None:
         ({"schedule": SCHEDULE | {"milestones": [2]}, "budget": {"epochs": 1}}, "milestones [2]"),
     ],
 )
-def test_an_impossible_growth_fails_the_trial(sections: dict[str, Any], note: str) -> None:
+def test_an_impossible_growth_fails_the_trial(sections, note):
     answer = run(request(config=sections))
     assert answer["status"] == "failed" and note in answer["note"]

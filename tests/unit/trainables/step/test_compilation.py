@@ -12,7 +12,7 @@ def broken(*_: Any, **__: Any) -> Any:
 
 
 @pytest.fixture
-def without_compiler(monkeypatch: pytest.MonkeyPatch) -> Any:
+def without_compiler(monkeypatch):
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", broken)
     yield
     torch._dynamo.reset()
@@ -20,7 +20,7 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.usefixtures("without_compiler")
 @pytest.mark.parametrize("mode", ["default", "max-autotune"])
-def test_compile_error_is_one_line(mode: str) -> None:
+def test_compile_error_is_one_line(mode):
     model = Compiled(nn.Linear(2, 2), mode)
     with pytest.raises(CompileError, match=f"trainable.compile={mode} .*of that name") as caught:
         with one_line_errors(mode):
@@ -28,7 +28,7 @@ def test_compile_error_is_one_line(mode: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_torch_container_is_compiled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_container_is_compiled_as_a_whole(monkeypatch):
     compiled = []
 
     def keep(graph: torch.fx.GraphModule, *_: Any, **__: Any) -> Any:
@@ -44,6 +44,6 @@ def test_torch_container_is_compiled_as_a_whole(monkeypatch: pytest.MonkeyPatch)
     assert len(compiled) == 2
 
 
-def test_other_errors_are_not_changed() -> None:
+def test_other_errors_are_not_changed():
     with pytest.raises(RuntimeError, match="^mine$"), one_line_errors("off"):
         raise RuntimeError("mine")

@@ -10,7 +10,7 @@ from trainables.step import strategies
 EXACT = {"trainable": CONFIG["trainable"] | {"precision": "fp64"}}
 
 
-def test_data_parallel_refuses_compiled_models() -> None:
+def test_data_parallel_refuses_compiled_models():
     model = nn.Linear(2, 2)
     model.compile()
     with pytest.raises(ValueError, match="trainable.compile=off"):
@@ -18,7 +18,7 @@ def test_data_parallel_refuses_compiled_models() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "remarks"), [(1, []), (2, [strategies.COPIES_THE_MODEL])])
-def test_several_gpus_add_a_remark(gpus: int, remarks: list[str]) -> None:
+def test_several_gpus_add_a_remark(gpus, remarks):
     layout = Layout(strategy="data_parallel", replicas=gpus)
     context = Context.alone(device="cuda:0", layout=layout, gpus_per_rank=gpus)
     prepared = strategies.prepare(nn.Linear(2, 2), context)
@@ -37,7 +37,7 @@ def parameters(**asked: object) -> torch.Tensor:
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # torch's own threads, without a context
-def test_two_gpus_match_one() -> None:
+def test_two_gpus_match_one():
     both = parameters(strategy="data_parallel", gpus_per_rank=2, shares=(97,))
     torch.testing.assert_close(both, parameters(gpus_per_rank=1, shares=(97,)), atol=1e-10, rtol=0)
 
@@ -45,6 +45,6 @@ def test_two_gpus_match_one() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # torch's own threads, without a context
-def test_trial_on_two_gpus_has_a_remark() -> None:
+def test_trial_on_two_gpus_has_a_remark():
     answer = run(request(strategy="data_parallel", device="cuda", gpus_per_rank=2))
     assert (answer["status"], answer["note"]) == ("ok", strategies.COPIES_THE_MODEL)

@@ -2,8 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +57,7 @@ EVERY_FUSED = list(itertools.product(("sgd", "adamw"), ("fp32", "bf16", "fp16"),
 @pytest.mark.parametrize(
     ("name", "precision", "accum"), [*EVERY_FUSED, *((name, "fp32", 1) for name in ("lars", "lamb", "adadelta"))]
 )
-def test_captured_step_equals_the_eager_step(name: str, precision: str, accum: int) -> None:
+def test_captured_step_equals_the_eager_step(name, precision, accum):
     eager, captured = (
         after_steps(name, precision, accum=accum, captured=captured, count=WARMUP_STEPS + 9)
         for captured in (False, True)
@@ -73,7 +71,7 @@ GRAPHED = CONFIG["trainable"] | {"cuda_graph": "on"}
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", [{}, {"precision": "bf16", "memory_format": "channels_last"}])
-def test_captured_trial_learns_the_same(settings: dict[str, Any]) -> None:
+def test_captured_trial_learns_the_same(settings):
     config = {
         "model": {"name": "small_cnn"},
         "data": {"name": "digits", "augment": {"crop_padding": 1, "cutout": 2}},
@@ -91,7 +89,7 @@ def test_captured_trial_learns_the_same(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.gpu
-def test_captured_language_model_learns_the_same_compiled(tmp_path: Path) -> None:
+def test_captured_language_model_learns_the_same_compiled(tmp_path):
     np.random.default_rng(0).integers(0, 64, 20_000, dtype=np.uint16).tofile(tmp_path / "train.bin")
     config = {
         "model": {"name": "gpt", "layers": 2, "heads": 2, "width": 64, "vocabulary": 64, "sequence_length": 32},
@@ -108,7 +106,7 @@ def test_captured_language_model_learns_the_same_compiled(tmp_path: Path) -> Non
     assert graphed["metrics"]["loss"] == pytest.approx(plain["metrics"]["loss"], rel=0.01)
 
 
-def test_eager_steps_read_minibatches_from_the_places_of_the_capture() -> None:
+def test_eager_steps_read_minibatches_from_the_places_of_the_capture():
     """Otherwise torch.compile meets other strides in the capture, and cannot compile for them there."""
     seen: list[tuple[int, tuple[int, ...]]] = []
 
@@ -126,19 +124,19 @@ def test_eager_steps_read_minibatches_from_the_places_of_the_capture() -> None:
 
 
 @pytest.mark.gpu
-def test_divergence_in_a_graph_is_detected() -> None:
+def test_divergence_in_a_graph_is_detected():
     config = {"trainable": GRAPHED, "budget": {"steps": 60}}
     answer = run(request(config=config, lr=1e30, device="cuda", gpus_per_rank=1))
     assert answer["status"] == "diverged"
 
 
-def test_cpu_refuses_cuda_graphs() -> None:
+def test_cpu_refuses_cuda_graphs():
     answer = run(request(config={"trainable": GRAPHED}))
     assert answer["status"] == "failed" and "trainable.cuda_graph=on" in answer["note"]
     assert "trainable.cuda_graph 'fast'" in run(request(config={"trainable": GRAPHED | {"cuda_graph": "fast"}}))["note"]
 
 
-def test_unfused_optimizer_with_fp16_is_not_captured() -> None:
+def test_unfused_optimizer_with_fp16_is_not_captured():
     with pytest.raises(ValueError, match="cuda_graph=on .*precision=fp16 .*LARS"):
         step_of(nn.Linear(2, 2), "lars", "fp16", device="cpu")
     step_of(nn.Linear(2, 2), "sgd", "fp16", device="cpu")

@@ -16,7 +16,6 @@ from sweeps.rank_exit import Cause, RankExit
 from sweeps.trial import Batch, RankRequest
 from tests.unit.trainables.ranks import (
     CONFIG,
-    Processes,
     context_of,
     rendezvous,
     request,
@@ -43,17 +42,17 @@ from trainables.supervised import replica
         (49, [87290.0, 999999.9999999999, 1000000.0], (2, 23, 24)),  # nearly equal
     ],
 )
-def test_shares_by_hand(total: int, speeds: list[float], shares: tuple[int, ...]) -> None:
+def test_shares_by_hand(total, speeds, shares):
     assert proportional(total, speeds) == shares
 
 
-def test_more_ranks_than_samples_is_an_error() -> None:
+def test_more_ranks_than_samples_is_an_error():
     with pytest.raises(ValueError, match="^2 samples .* 3 ranks"):
         proportional(2, [1, 1, 1])
 
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=8), st.integers(0, 5000))
-def test_shares_are_complete_and_follow_speed(speeds: list[float], extra: int) -> None:
+def test_shares_are_complete_and_follow_speed(speeds, extra):
     total = len(speeds) + extra
     shares = proportional(total, speeds)
     assert sum(shares) == total and min(shares) >= 1
@@ -65,7 +64,7 @@ def test_shares_are_complete_and_follow_speed(speeds: list[float], extra: int) -
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 20))
-def test_whole_numbered_shares_are_exact(speeds: list[int], times: int) -> None:
+def test_whole_numbered_shares_are_exact(speeds, times):
     assert proportional(times * sum(speeds), speeds) == tuple(times * speed for speed in speeds)
 
 
@@ -78,7 +77,7 @@ class WithAFasterRank:
         return (speed, 3 * speed)
 
 
-def test_faster_rank_gets_a_larger_share() -> None:
+def test_faster_rank_gets_a_larger_share():
     half = Batch(global_batch_size=96, grad_accum_steps=2, shares=(24, 24))
     context = Context.alone(world_size=2, batch=half)
     whole = Batch(global_batch_size=96, shares=(48, 48))
@@ -125,7 +124,7 @@ def trained(request: RankRequest) -> tuple[list[Tensor], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("accum", [1, 2])
-def test_smaller_passes_make_the_same_update(accum: int) -> None:
+def test_smaller_passes_make_the_same_update(accum):
     whole, metrics = trained(asked(10**9, "off", accum=accum))
     parts, same = trained(asked(30, "auto", accum=accum))
     assert same["micro_batch_size"] == 24 and "micro_batch_size" not in metrics
@@ -134,17 +133,17 @@ def test_smaller_passes_make_the_same_update(accum: int) -> None:
     assert same["loss"] == pytest.approx(metrics["loss"], abs=1e-10)
 
 
-def test_evaluation_batch_shrinks_to_fit_memory() -> None:
+def test_evaluation_batch_shrinks_to_fit_memory():
     parts, whole = run(asked(30, "auto"))["metrics"], run(asked(10**9, "auto"))["metrics"]
     assert (parts["accuracy"], parts["val_accuracy"]) == (whole["accuracy"], whole["val_accuracy"])
     assert parts["val_loss"] == pytest.approx(whole["val_loss"], abs=1e-10)
 
 
-def test_batch_that_fits_is_one_pass() -> None:
+def test_batch_that_fits_is_one_pass():
     assert run(asked(96, "auto"))["metrics"]["micro_batch_size"] == 96
 
 
-def test_oom_when_off_or_with_single_samples() -> None:
+def test_oom_when_off_or_with_single_samples():
     assert run(asked(30, "off"))["status"] == "oom"
     assert run(asked(0, "auto"))["status"] == "oom"
 
@@ -165,9 +164,7 @@ def test_oom_when_off_or_with_single_samples() -> None:
         ((3, 5), 1, 4, (1, 1)),
     ],
 )
-def test_number_of_passes_is_the_fewest_that_fit(
-    shares: tuple[int, ...], most: int, passes: int, smaller: tuple[int, ...] | None
-) -> None:
+def test_number_of_passes_is_the_fewest_that_fit(shares, most, passes, smaller):
     def take_pass(samples: int) -> None:
         if samples > most:
             raise MemoryError
@@ -187,7 +184,7 @@ def weights(request: RankRequest) -> tuple[list[float], int]:
     return torch.cat([parameter.detach().flatten() for parameter in parameters]).tolist(), metrics["micro_batch_size"]
 
 
-def test_unequal_ranks_with_new_shares_match_one(pair: Processes) -> None:
+def test_unequal_ranks_with_new_shares_match_one(pair):
     rank_group = {"shares": (29, 31), "rendezvous": rendezvous(), "gang_id": "shared anew"}
     config = asked(20, "auto").trial.config
     ranks = pair.call(weights, *((request(config=config, rank=rank, **rank_group),) for rank in (0, 1)))
@@ -207,7 +204,7 @@ def shares_told(request: RankRequest) -> list[int]:
 
 
 @pytest.mark.slow
-def test_shares_by_speed_are_fitted_to_memory_before_and_after(pair: Processes) -> None:
+def test_shares_by_speed_are_fitted_to_memory_before_and_after(pair):
     rank_group = {"shares": (30, 30), "strategy": "ddp_unequal", "rendezvous": rendezvous(), "gang_id": "told"}
     config = asked(20, "auto").trial.config
     asks = [request(config=config, rank=rank, **rank_group) for rank in (0, 1)]
@@ -215,7 +212,7 @@ def test_shares_by_speed_are_fitted_to_memory_before_and_after(pair: Processes) 
     assert told == same == [15, 45]  # three passes of 5 and 15, where equal shares were halved
 
 
-def test_another_ranks_memory_counts_and_other_errors_raise() -> None:
+def test_another_ranks_memory_counts_and_other_errors_raise():
     class Pair(RankGroup):
         def largest(self, *values: float) -> tuple[float, ...]:
             return (float(bool(needs.pop())),)
@@ -260,7 +257,7 @@ def ended(request: RankRequest) -> RankExit:
 
 
 @pytest.mark.parametrize(("error", "cause"), [("RuntimeError", Cause.ERROR), ("MemoryError", Cause.HOST_MEMORY)])
-def test_error_in_one_ranks_pass_ends_the_gang_with_its_message(pair: Processes, error: str, cause: Cause) -> None:
+def test_error_in_one_ranks_pass_ends_the_gang_with_its_message(pair, error, cause):
     config = asked(20, "auto").trial.config | {"model": {"name": f"{__name__}:torn", "error": error}}
     rank_group = {"shares": (30, 30), "rendezvous": rendezvous(), "gang_id": error}
     waits, broke = pair.call(ended, *((request(config=config, rank=rank, **rank_group),) for rank in (0, 1)))
@@ -270,7 +267,7 @@ def test_error_in_one_ranks_pass_ends_the_gang_with_its_message(pair: Processes,
     assert outcome.note.startswith("rank 1: ") and f"{error}: something else" in outcome.note
 
 
-def test_first_independent_model_equals_a_single_trial(pair: Processes) -> None:
+def test_first_independent_model_equals_a_single_trial(pair):
     sections = {"budget": {"epochs": 2}, "data": {"name": "digits", "augment": {"flip": True}}}
     alone = run(request(shares=(64,), config=sections))["metrics"]
     answers = run_two(pair, shares=(64, 64), strategy="independent", config=sections)
@@ -286,13 +283,13 @@ def test_first_independent_model_equals_a_single_trial(pair: Processes) -> None:
     assert answers[1]["metrics"]["val_loss"] != metrics["val_loss"] and answers[1]["rows"] == []
 
 
-def test_independent_with_one_rank_is_single() -> None:
+def test_independent_with_one_rank_is_single():
     settings = CONFIG | {"budget": {"steps": 5}}
     answers = [run(request(strategy=strategy, config=settings)) for strategy in ("single", "independent")]
     assert answers[0]["metrics"]["loss"] == answers[1]["metrics"]["loss"] and answers[1]["note"] == ""
 
 
-def test_independent_models_share_no_batch_norm(pair: Processes) -> None:
+def test_independent_models_share_no_batch_norm(pair):
     sections = {"model": {"name": "resnet9", "batch_norm": "sync"}}
     answers = run_two(pair, shares=(8, 8), strategy="independent", config=sections)
     notes = [answer["note"] for answer in answers]

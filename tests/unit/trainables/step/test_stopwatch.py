@@ -22,7 +22,7 @@ class Stage:
             yield torch.zeros(1), torch.zeros(1)
 
 
-def test_parts_of_steps_with_two_passes() -> None:
+def test_parts_of_steps_with_two_passes():
     stage = Stage()
     watch = Stopwatch("cpu", lambda: stage.now_s)
     batches = watch.fetching(stage.batches(8))
@@ -55,7 +55,7 @@ class DeviceEvent:
 
 
 @pytest.fixture
-def on_gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, Stopwatch]:
+def on_gpu(monkeypatch):
     """A device's time, and a stopwatch that reads it."""
     stage = Stage()
     monkeypatch.setattr(stopwatch, "_event", lambda: DeviceEvent(stage.now_s))
@@ -63,7 +63,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, Stopwatch]:
 
 
 @pytest.mark.parametrize("fetches", [9, 16, 25, 30, 40, 100])
-def test_sampled_fetches_are_extrapolated_to_all(fetches: int, on_gpu: tuple[Stage, Stopwatch]) -> None:
+def test_sampled_fetches_are_extrapolated_to_all(fetches, on_gpu):
     stage, watch = on_gpu
     batches = watch.fetching(stage.batches(200))
     for _ in range(2):  # the second reading begins anew
@@ -74,7 +74,7 @@ def test_sampled_fetches_are_extrapolated_to_all(fetches: int, on_gpu: tuple[Sta
 
 
 @pytest.mark.parametrize("block", [2, 8, 16, 32])
-def test_sampling_meets_every_place_of_a_block(block: int, on_gpu: tuple[Stage, Stopwatch]) -> None:
+def test_sampling_meets_every_place_of_a_block(block, on_gpu):
     stage, watch = on_gpu
 
     def blocks() -> Iterator[Minibatch]:
@@ -88,7 +88,7 @@ def test_sampling_meets_every_place_of_a_block(block: int, on_gpu: tuple[Stage, 
 
 
 @pytest.mark.parametrize("fetches", range(1, 20))
-def test_first_fetches_are_not_sampled_and_too_few_are_untimed(fetches: int, on_gpu: tuple[Stage, Stopwatch]) -> None:
+def test_first_fetches_are_not_sampled_and_too_few_are_untimed(fetches, on_gpu):
     stage, watch = on_gpu
 
     def epochs() -> Iterator[Minibatch]:

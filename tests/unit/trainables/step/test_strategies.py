@@ -39,7 +39,7 @@ def gradients(rank: int, meet: str, wire: torch.dtype | None) -> list[list[float
 
 
 @pytest.mark.parametrize(("wire", "tolerance"), [(None, 1e-14), (torch.bfloat16, 2**-7)])
-def test_gradients_are_averaged_from_rank_0s_start(pair: Processes, wire: torch.dtype | None, tolerance: float) -> None:
+def test_gradients_are_averaged_from_rank_0s_start(pair, wire, tolerance):
     model = small_model(seed=0)
     (sum(model(images(rank)).square().sum() for rank in range(2)) / 2).backward()  # type: ignore[union-attr]
     meet = rendezvous()
@@ -51,7 +51,7 @@ def test_gradients_are_averaged_from_rank_0s_start(pair: Processes, wire: torch.
         assert averaged == pytest.approx(parameter.grad.flatten().tolist(), abs=tolerance * scale)
 
 
-def test_bf16_exchange_learns_nearly_the_same(pair: Processes) -> None:
+def test_bf16_exchange_learns_nearly_the_same(pair):
     losses = {}
     for exchange in ("full", "bf16"):
         config = {"trainable": CONFIG["trainable"] | {"exchange": exchange}}
@@ -73,7 +73,7 @@ class Spare(nn.Linear):
         return super().forward(images.flatten(1))
 
 
-def test_unused_parameter_is_an_error(pair: Processes) -> None:
+def test_unused_parameter_is_an_error(pair):
     answers = run_two(pair, shares=(32, 32), config={"model": {"name": f"{__name__}:Spare"}})
     notes = [answer["note"] for answer in answers]
     assert all("strategy=ddp: 1 " in note for note in notes), notes
@@ -94,7 +94,7 @@ def exchanged(rank: int, meet: str, wire: torch.dtype | None, watched: bool) -> 
 
 @pytest.mark.parametrize("wire", [None, torch.bfloat16])
 @pytest.mark.parametrize("watched", [False, True])
-def test_hook_sees_own_gradients_and_averages_all(pair: Processes, wire: torch.dtype | None, watched: bool) -> None:
+def test_hook_sees_own_gradients_and_averages_all(pair, wire, watched):
     meet = rendezvous()
     gradients_by_rank = pair.call(exchanged, (0, meet, wire, watched), (1, meet, wire, watched))
     assert gradients_by_rank == [([own] * 3 if watched else [], [1.5] * 3) for own in (1.0, 2.0)]
@@ -114,7 +114,7 @@ class Large(nn.Module):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_the_first_gradients_are_let_go_before_there_are_others() -> None:
+def test_the_first_gradients_are_let_go_before_there_are_others():
     gpus = Processes(2, [{"CUDA_VISIBLE_DEVICES": str(rank)} for rank in range(2)])
     config = {"model": {"name": f"{__name__}:Large"}, "trainable": {"window_s": 0.1}}
     meet = {"gang_id": (gang := rendezvous()), "rendezvous": gang}

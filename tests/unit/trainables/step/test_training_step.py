@@ -18,7 +18,7 @@ def minibatches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 @pytest.mark.parametrize("accum", [1, 2])
 @pytest.mark.parametrize("scale", [1 / 4, 1 / 8, 1 / 12])
-def test_step_descends_the_gradient_of_the_scaled_sum(accum: int, scale: float) -> None:
+def test_step_descends_the_gradient_of_the_scaled_sum(accum, scale):
     torch.manual_seed(0)
     module, oracle = nn.Linear(3, 2), nn.Linear(3, 2)
     oracle.load_state_dict(module.state_dict())
@@ -46,7 +46,7 @@ def test_step_descends_the_gradient_of_the_scaled_sum(accum: int, scale: float) 
     assert step.loss.item() == pytest.approx(total, rel=1e-6)
 
 
-def test_learning_rate_tensor_is_updated_in_place() -> None:
+def test_learning_rate_tensor_is_updated_in_place():
     module = nn.Linear(2, 2)
     optimizer = optimizers.build(module, {"name": "lars"}, lr=1.0)
     rate = torch.tensor(1.0)

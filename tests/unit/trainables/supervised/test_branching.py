@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.trainables.ranks import Processes, request, run, run_two
+from tests.unit.trainables.ranks import request, run, run_two
 from tests.unit.trainables.supervised.test_language_models import BATCH, CONFIG, LENGTH, SETTINGS
 
 EPOCH = 4 * LENGTH * BATCH
@@ -42,13 +42,13 @@ def rows(answer: dict[str, Any]) -> list[dict[str, float]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "base").mkdir()
     return tmp_path
 
 
 @pytest.mark.parametrize("point", [POINTS[0], pytest.param(POINTS[1], marks=pytest.mark.slow)])
-def test_branch_at_the_same_batch_continues_its_base(folder: Path, point: int) -> None:
+def test_branch_at_the_same_batch_continues_its_base(folder, point):
     whole = rows(run(request(shares=(BATCH,), **base(folder))))
     branch_rows = rows(run(request(shares=(BATCH,), **branch(folder, point, 2 * EPOCH))))
     first = point // EPOCH
@@ -56,12 +56,12 @@ def test_branch_at_the_same_batch_continues_its_base(folder: Path, point: int) -
 
 
 @pytest.mark.slow
-def test_ranks_of_a_branch_continue_those_of_its_base(folder: Path, pair: Processes) -> None:
+def test_ranks_of_a_branch_continue_those_of_its_base(folder, pair):
     whole = rows(run_two(pair, shares=(BATCH // 2,) * 2, **base(folder))[0])
     assert rows(run_two(pair, shares=(BATCH // 2,) * 2, **branch(folder, EPOCH))[0]) == whole[1:2]
 
 
-def test_branch_has_its_batch_rate_and_optimizer_settings(folder: Path) -> None:
+def test_branch_has_its_batch_rate_and_optimizer_settings(folder):
     whole = rows(run(request(shares=(BATCH,), lr=0.01, **base(folder))))
     changed = {"optimizer": {"name": "adamw", "weight_decay": 0.4, "betas": [0.9, 0.95]}}
     larger, other = (
@@ -76,7 +76,7 @@ def test_branch_has_its_batch_rate_and_optimizer_settings(folder: Path) -> None:
     assert row["loss"] != whole[1]["loss"] and rows(other)[0]["val_loss"] != row["val_loss"]
 
 
-def test_interrupted_branch_comes_to_the_same_end(folder: Path) -> None:
+def test_interrupted_branch_comes_to_the_same_end(folder):
     run(request(shares=(BATCH,), **base(folder)))
     whole = rows(run(request(shares=(BATCH,), **branch(folder, EPOCH, 2 * EPOCH))))
 
@@ -94,7 +94,7 @@ def test_interrupted_branch_comes_to_the_same_end(folder: Path) -> None:
     assert "continued in epoch 3" in answer["note"] and rows(answer) == whole
 
 
-def test_interrupted_base_saves_a_point_that_was_added_before_its_checkpoint(folder: Path) -> None:
+def test_interrupted_base_saves_a_point_that_was_added_before_its_checkpoint(folder):
     from trainables import rank
 
     def with_points(*points: int) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_interrupted_base_saves_a_point_that_was_added_before_its_checkpoint(fol
     assert rows(run(request(shares=(BATCH,), **branch(folder, EPOCH)))) == rows(added)[1:2]
 
 
-def test_interrupted_base_continues_after_its_branch_points(folder: Path) -> None:
+def test_interrupted_base_continues_after_its_branch_points(folder):
     from trainables import rank
 
     asked = base(folder)
@@ -126,12 +126,12 @@ def test_interrupted_base_continues_after_its_branch_points(folder: Path) -> Non
     assert "continued in epoch" in run(request(shares=(BATCH,), **asked))["note"]
 
 
-def test_branch_without_a_checkpoint_fails(folder: Path) -> None:
+def test_branch_without_a_checkpoint_fails(folder):
     answer = run(request(shares=(BATCH,), **branch(folder, EPOCH)))
     assert answer["status"] == "failed" and "no checkpoint" in answer["note"]
 
 
-def test_branch_that_misses_tokens_fails(folder: Path) -> None:
+def test_branch_that_misses_tokens_fails(folder):
     run(request(shares=(BATCH,), **base(folder)))
     answer = run(request(shares=(3 * BATCH,), **branch(folder, EPOCH)))
     assert answer["status"] == "failed" and str(2 * EPOCH) in answer["note"]

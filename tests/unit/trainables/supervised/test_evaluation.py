@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.unit.trainables.ranks import Processes, rendezvous
+from tests.unit.trainables.ranks import rendezvous
 from trainables import process_group
 from trainables.context import Context
 from trainables.inputs.inputs import Form, Part, Split
@@ -53,7 +53,7 @@ def score(rank: int, world_size: int, meet: str | None, count: int, dense: bool)
 
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("count", [1, 7, 13])
-def test_every_sample_counts_once_for_any_ranks(pair: Processes, count: int, dense: bool) -> None:
+def test_every_sample_counts_once_for_any_ranks(pair, count, dense):
     model, images, targets = material(count, dense=dense)
     outputs = model((images.double() / 255 - 0.5) / 0.5)
     accuracy = (outputs.argmax(1) == targets).double().mean().item()
@@ -66,7 +66,7 @@ def test_every_sample_counts_once_for_any_ranks(pair: Processes, count: int, den
         assert scored.loss == pytest.approx(loss, abs=1e-10)
 
 
-def test_hooks_are_called_and_the_training_mode_stays() -> None:
+def test_hooks_are_called_and_the_training_mode_stays():
     model, images, targets = material(5, dense=False)
     seen: list[int] = []
     modes: set[tuple[bool, bool]] = set()
@@ -78,7 +78,7 @@ def test_hooks_are_called_and_the_training_mode_stays() -> None:
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_mirrored_evaluation_averages_both_views(dense: bool) -> None:
+def test_mirrored_evaluation_averages_both_views(dense):
     model, images, targets = material(9, dense=dense)
     views = [model(FORM.normalise(view[:, 0, :, :, None])) for view in (images, images.flip(-1))]
     outputs = (views[0] + (views[1].flip(-1) if dense else views[1])) / 2
@@ -86,7 +86,7 @@ def test_mirrored_evaluation_averages_both_views(dense: bool) -> None:
     assert scored.loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)
 
 
-def test_batch_is_halved_until_it_fits_and_stays_so() -> None:
+def test_batch_is_halved_until_it_fits_and_stays_so():
     model, images, targets = material(5, dense=False)
     tried: list[int] = []
 
@@ -103,7 +103,7 @@ def test_batch_is_halved_until_it_fits_and_stays_so() -> None:
     assert tried[4:] == [2, 2, 1] and model.training
 
 
-def test_oom_if_one_sample_does_not_fit_or_without_shrinking() -> None:
+def test_oom_if_one_sample_does_not_fit_or_without_shrinking():
     model, images, targets = material(5, dense=False)
     tried: list[int] = []
 

@@ -1,13 +1,12 @@
 """Language models in the training loop: the same losses for every layout, and figures in tokens."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.unit.trainables.ranks import Processes, request, run, run_two
+from tests.unit.trainables.ranks import request, run, run_two
 
 STEPS, LENGTH, BATCH = 6, 16, 8
 CONFIG: dict[str, Any] = {
@@ -20,7 +19,7 @@ SETTINGS = {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1, "warmup_s": 
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokens")
     draw = np.random.default_rng(0)
     draw.integers(0, 64, 200 * LENGTH + 1, dtype=np.uint16).tofile(folder / "train.bin")
@@ -33,7 +32,7 @@ def losses(answer: dict[str, Any]) -> list[float]:
     return [row[key] for row in answer["rows"] for key in ("loss", "val_loss")]
 
 
-def test_losses_are_those_of_one_rank_for_every_layout(data: dict[str, Any], pair: Processes) -> None:
+def test_losses_are_those_of_one_rank_for_every_layout(data, pair):
     def config(**settings: str) -> dict[str, Any]:
         return CONFIG | {"data": data, "trainable": SETTINGS | settings}
 
@@ -50,7 +49,7 @@ def test_losses_are_those_of_one_rank_for_every_layout(data: dict[str, Any], pai
 
 
 @pytest.mark.slow
-def test_layouts_drift_apart_only_by_rounding(data: dict[str, Any], pair: Processes) -> None:
+def test_layouts_drift_apart_only_by_rounding(data, pair):
     """In float32 the losses of 96 steps differ by up to 5e-4: sums of gradients are rounded in another order."""
     config = CONFIG | {"data": data, "trainable": SETTINGS | {"precision": "fp64"}, "budget": {"steps": 96}}
     lr = 0.01  # at 0.05 this training is chaotic: a difference grows by an order of magnitude a step
@@ -61,7 +60,7 @@ def test_layouts_drift_apart_only_by_rounding(data: dict[str, Any], pair: Proces
     assert two == pytest.approx(plain, rel=1e-11) and accumulated == pytest.approx(plain, rel=1e-11)
 
 
-def test_figures_are_in_tokens(data: dict[str, Any]) -> None:
+def test_figures_are_in_tokens(data):
     answer = run(request(shares=(BATCH,), config=CONFIG | {"data": data, "trainable": SETTINGS}))
     metrics, last = answer["metrics"], answer["rows"][-1]
     assert metrics["steps"] == STEPS and metrics["sequence_length"] == LENGTH
@@ -71,13 +70,13 @@ def test_figures_are_in_tokens(data: dict[str, Any]) -> None:
     assert "accuracy" not in metrics and 0 <= metrics["val_accuracy"] < 0.2 and metrics["mfu"] > 0
 
 
-def test_a_trial_that_is_only_timed_says_how_long_sequences_are(data: dict[str, Any]) -> None:
+def test_a_trial_that_is_only_timed_says_how_long_sequences_are(data):
     settings = SETTINGS | {"only_timed": True}
     answer = run(request(shares=(BATCH,), config=CONFIG | {"data": data, "trainable": settings}))
     assert answer["metrics"]["sequence_length"] == LENGTH and answer["metrics"]["samples_per_s"] > 0
 
 
-def test_clipping_bounds_what_a_step_changes(data: dict[str, Any]) -> None:
+def test_clipping_bounds_what_a_step_changes(data):
     def last_loss(most: float | None) -> float:
         settings = SETTINGS | {"clip_grad_norm": most}
         optimizer = {"name": "sgd"}
@@ -90,7 +89,7 @@ def test_clipping_bounds_what_a_step_changes(data: dict[str, Any]) -> None:
     assert abs(last_loss(1e-9) - last_loss(None)) > 1e-4 and last_loss(1e9) == last_loss(None)
 
 
-def test_a_loss_that_is_not_finite_has_diverged(data: dict[str, Any]) -> None:
+def test_a_loss_that_is_not_finite_has_diverged(data):
     optimizer = {"name": "sgd"}
     settings = SETTINGS | {"clip_grad_norm": None}
     answer = run(
@@ -99,7 +98,7 @@ def test_a_loss_that_is_not_finite_has_diverged(data: dict[str, Any]) -> None:
     assert answer["status"] == "diverged"
 
 
-def test_muon_trains(tmp_path: Path) -> None:
+def test_muon_trains(tmp_path):
     np.arange(4000, dtype=np.uint16).__mod__(7).astype(np.uint16).tofile(tmp_path / "train.bin")
     config = CONFIG | {
         "data": {"name": "tokens", "path": str(tmp_path)},
@@ -114,7 +113,7 @@ def test_muon_trains(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch, about its own code
-def test_a_compiled_model_has_the_same_losses(data: dict[str, Any]) -> None:
+def test_a_compiled_model_has_the_same_losses(data):
     def llama_losses(**settings: str) -> list[float]:
         model = CONFIG["model"] | {"name": "llama"}
         config = CONFIG | {"data": data, "model": model, "trainable": SETTINGS | settings}

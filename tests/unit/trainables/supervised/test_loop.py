@@ -106,7 +106,7 @@ def trained(stage: Stage, running: Loop) -> list[Epoch]:
 
 
 @pytest.mark.parametrize("rank_group", [ALONE, TwoAlike(rank=0, world_size=2, device="cpu", gang_id="two")])
-def test_epochs_have_steps_seconds_and_mean_loss(rank_group: RankGroup) -> None:
+def test_epochs_have_steps_seconds_and_mean_loss(rank_group):
     stage = Stage()
     running = loop(stage, steps=13, rank_group=rank_group)
     epochs = trained(stage, running)
@@ -122,7 +122,7 @@ def test_epochs_have_steps_seconds_and_mean_loss(rank_group: RankGroup) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.5, 1.5, 2.0, 3.0, 6.0])
-def test_stop_within_an_epoch_changes_no_later_epoch(after_s: float) -> None:
+def test_stop_within_an_epoch_changes_no_later_epoch(after_s):
     whole, first = Stage(), Stage()
     wanted = trained(whole, loop(whole))
     running = loop(first, stop_requested=lambda: first.now_s >= 100 + after_s)
@@ -138,7 +138,7 @@ def test_stop_within_an_epoch_changes_no_later_epoch(after_s: float) -> None:
     assert later.at.train_s == 7.5
 
 
-def test_steps_that_advance_less_make_training_longer() -> None:
+def test_steps_that_advance_less_make_training_longer():
     stage = Stage(advance=0.25)
     running = loop(stage, steps=2)
     assert [epoch.steps for epoch in trained(stage, running)] == [5, 3] and running.at.position == 2.0 * BATCH
@@ -151,7 +151,7 @@ class Growing(Stage):
         self.size = BATCH * times
 
 
-def test_larger_batches_advance_by_their_multiple() -> None:
+def test_larger_batches_advance_by_their_multiple():
     stage = Growing(steps=40)
     running = loop(stage, steps=20, growth=Growth(milestones=(0.5,), factor=2))
     (epoch,) = trained(stage, running)
@@ -174,14 +174,14 @@ class Diverging(Stage):
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_non_finite_loss_ends_the_training(loss: float) -> None:
+def test_non_finite_loss_ends_the_training(loss):
     stage = Diverging(loss)
     with pytest.raises(DivergedError, match="6 steps.* 0.1$"):
         trained(stage, loop(stage))
 
 
 @pytest.mark.parametrize(("step_s", "apart"), [(3.0, 1), (0.3, 2), (0.0001, LOOK_EVERY_STEPS)])
-def test_host_checks_for_a_stop_once_a_second(step_s: float, apart: int) -> None:
+def test_host_checks_for_a_stop_once_a_second(step_s, apart):
     stage, looks = Stage(step_s, steps=5000), [0]
 
     def look() -> bool:
@@ -194,7 +194,7 @@ def test_host_checks_for_a_stop_once_a_second(step_s: float, apart: int) -> None
     assert max(later / earlier for earlier, later in pairwise(between)) <= 2
 
 
-def test_host_soon_looks_after_each_slow_step() -> None:
+def test_host_soon_looks_after_each_slow_step():
     stage, looks = Stage(0.0001, steps=5000), [0]
 
     def look() -> bool:
@@ -225,9 +225,7 @@ def budget(**config: float | None) -> TrainingLength:
         ({"steps": 7}, 448, 7),
     ],
 )
-def test_every_kind_of_budget_is_a_number_of_samples(
-    config: dict[str, float | None], samples: float, steps: int
-) -> None:
+def test_every_kind_of_budget_is_a_number_of_samples(config, samples, steps):
     given = budget(**config)
     assert given.samples == samples
     assert given.room(0, 0.0, step_samples=64) == steps
@@ -240,9 +238,7 @@ def test_every_kind_of_budget_is_a_number_of_samples(
     epochs=st.integers(1, 5),
     sizes=st.lists(st.integers(1, 4), max_size=3),
 )
-def test_training_does_its_budget_within_a_batch(
-    epoch_samples: int, share: float, epochs: int, sizes: list[int]
-) -> None:
+def test_training_does_its_budget_within_a_batch(epoch_samples, share, epochs, sizes):
     batch_size = max(1, round(share * epoch_samples))
     length = TrainingLength.of({"epochs": epochs}, epoch_samples=epoch_samples, global_batch_size=batch_size)
     position = 0
@@ -252,13 +248,13 @@ def test_training_does_its_budget_within_a_batch(
 
 
 @pytest.mark.parametrize("config", [{}, {"epochs": None}, {"epochs": 1, "seconds": 2}, {"steps": 0}, {"seconds": -1}])
-def test_budget_must_be_one_positive_number(config: dict[str, float | None]) -> None:
+def test_budget_must_be_one_positive_number(config):
     with pytest.raises(ValueError, match="budget"):
         budget(**config)
 
 
 @given(step_s=st.floats(1e-4, 10), first_s=st.floats(0, 100), seconds=st.floats(0.1, 50))
-def test_budget_in_seconds_ends_within_a_step(step_s: float, first_s: float, seconds: float) -> None:
+def test_budget_in_seconds_ends_within_a_step(step_s, first_s, seconds):
     length, steps, train_s, looks = budget(seconds=seconds), 0, 0.0, 0
     while room := length.room(64 * steps, train_s, step_samples=64):
         train_s += room * step_s + (first_s if steps == 0 else 0)
@@ -268,7 +264,7 @@ def test_budget_in_seconds_ends_within_a_step(step_s: float, first_s: float, sec
     assert looks <= 2 * math.log2(2 + seconds / step_s) + 2 + (first_s / step_s if first_s else 0)
 
 
-def test_budget_in_seconds_holds_if_steps_slow_down() -> None:
+def test_budget_in_seconds_holds_if_steps_slow_down():
     length, steps, train_s = budget(seconds=10.0), 0, 0.0
     while room := length.room(64 * steps, train_s, step_samples=64):
         train_s += sum(0.01 if step < 200 else 0.02 for step in range(steps, steps + room))
@@ -276,11 +272,11 @@ def test_budget_in_seconds_holds_if_steps_slow_down() -> None:
     assert 10.0 <= train_s <= 10.0 + 0.02 * (1 + 1e-9)
 
 
-def test_length_of_seconds_is_predicted_from_speed() -> None:
+def test_length_of_seconds_is_predicted_from_speed():
     assert budget(seconds=10).in_samples(0, 0.0) == math.inf
     assert budget(seconds=10).in_samples(50, 2.0) == 250
 
 
-def test_rounding_of_partial_steps_adds_no_step() -> None:
+def test_rounding_of_partial_steps_adds_no_step():
     ten = TrainingLength(samples=640)
     assert ten.room(640 - 1e-9, 1.0, step_samples=64) == 0 and ten.room(9.5 * 64, 1.0, step_samples=64) == 1

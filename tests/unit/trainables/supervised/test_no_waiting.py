@@ -91,7 +91,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, source: str, device: str, **setting
 
 
 @pytest.mark.parametrize("source", ["resident", pytest.param("loader", marks=pytest.mark.slow)])
-def test_step_reads_no_value(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+def test_step_reads_no_value(monkeypatch, source):
     assert trained(monkeypatch, source, "cpu") > 50
 
 
@@ -105,7 +105,7 @@ def read_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingStep, "update", and_read)
 
 
-def test_step_that_reads_its_loss_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_reads_its_loss_is_detected(monkeypatch):
     read_the_loss(monkeypatch)
     with pytest.raises(WaitedError, match="_local_scalar_dense"):
         trained(monkeypatch, "resident", "cpu")
@@ -114,18 +114,18 @@ def test_step_that_reads_its_loss_is_detected(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.gpu
 @pytest.mark.parametrize("cuda_graph", ["off", "on"])
 @pytest.mark.parametrize("source", INPUTS)
-def test_step_does_not_wait_for_the_gpu(monkeypatch: pytest.MonkeyPatch, source: str, cuda_graph: str) -> None:
+def test_step_does_not_wait_for_the_gpu(monkeypatch, source, cuda_graph):
     assert trained(monkeypatch, source, "cuda", cuda_graph=cuda_graph) > 50
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", [{"precision": "bf16", "memory_format": "channels_last"}, {"precision": "tf32"}])
-def test_step_does_not_wait_in_other_precisions(monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]) -> None:
+def test_step_does_not_wait_in_other_precisions(monkeypatch, settings):
     assert trained(monkeypatch, "resident", "cuda", **settings) > 50
 
 
 @pytest.mark.gpu
-def test_wait_for_the_gpu_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_the_gpu_is_detected(monkeypatch):
     read_the_loss(monkeypatch)
     with pytest.raises(RuntimeError, match="synchronizing CUDA operation"):
         trained(monkeypatch, "resident", "cuda")

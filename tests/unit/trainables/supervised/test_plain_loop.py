@@ -142,7 +142,7 @@ def plain(weights: list[Tensor], images: Tensor, targets: Tensor, optimizer: str
     # The rate is all that an optimizer learns of its schedule.
     [*(("sgd", schedule) for schedule in SCHEDULES), *((name, "onecycle") for name in OPTIMIZERS if name != "sgd")],
 )
-def test_weights_equal_those_of_a_plain_loop(optimizer: str, schedule: str) -> None:
+def test_weights_equal_those_of_a_plain_loop(optimizer, schedule):
     asked = {"optimizer": {"name": optimizer} | OPTIMIZERS[optimizer]}
     before, after, shown, rows = trained(asked | {"schedule": {"name": schedule} | SCHEDULES[schedule][0]})
     weights = [weight.requires_grad_() for weight in before]
@@ -152,7 +152,7 @@ def test_weights_equal_those_of_a_plain_loop(optimizer: str, schedule: str) -> N
     assert [row["loss"] for row in rows] == pytest.approx(losses, abs=1e-9)
 
 
-def test_adascale_equals_that_of_a_plain_loop() -> None:
+def test_adascale_equals_that_of_a_plain_loop():
     """Four passes of 5 samples, each the reference batch; a measurement counts from the next one, or an epoch's end."""
     passes, reference, decay, least = 4, 5, 0.95, 1e-6
     rates = LearningRate(rule="adascale", reference_batch_size=reference, value=LR, warmup_from=LR)

@@ -3,7 +3,6 @@
 import os
 import socket
 import sys
-from collections.abc import Iterator
 from multiprocessing.connection import Pipe
 from typing import Any
 
@@ -34,7 +33,7 @@ def rehearsed(**asked: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def leave() -> Iterator[None]:
+def leave():
     yield
     process_group.leave()
 
@@ -50,9 +49,7 @@ def leave() -> Iterator[None]:
         ("fsdp_grad", 4, 2, True),
     ],
 )
-def test_any_layout_is_rehearsed_by_one_process(
-    strategy: str, ranks: int, fsdp_size: int | None, is_alone: bool
-) -> None:
+def test_any_layout_is_rehearsed_by_one_process(strategy, ranks, fsdp_size, is_alone):
     answer = rehearsed(shares=(32,) * ranks, strategy=strategy, fsdp_size=fsdp_size)
     assert answer["status"] == "ok", answer["trace"]
     figures = answer["metrics"]
@@ -63,14 +60,14 @@ def test_any_layout_is_rehearsed_by_one_process(
     assert 0 < figures["step_s"] < 5 and figures["validation_s"] > 0
 
 
-def test_other_ranks_need_not_be_there_afterwards() -> None:
+def test_other_ranks_need_not_be_there_afterwards():
     assert rehearsed(shares=(32,) * 4, strategy="fsdp")["status"] == "ok"
     assert dist.get_backend() == "fake"
     assert run(request())["status"] == "ok"
     assert not dist.is_initialized()
 
 
-def test_hybrid_sharding_updates_its_parameters() -> None:
+def test_hybrid_sharding_updates_its_parameters():
     states: list[int] = []
     hook = register_optimizer_step_post_hook(lambda optimizer, *_: states.append(len(optimizer.state)))
     try:
@@ -80,13 +77,13 @@ def test_hybrid_sharding_updates_its_parameters() -> None:
     assert states and all(states)
 
 
-def test_a_branch_is_rehearsed_without_its_base() -> None:
+def test_a_branch_is_rehearsed_without_its_base():
     config = {"trainable": {"branch_base": "another", "branch_tokens": 8, "branch_window_tokens": 8}}
     assert rehearsed(config=config)["status"] == "ok"
 
 
 @pytest.mark.parametrize("wire", [None, torch.bfloat16])
-def test_ddp_keeps_its_own_gradients_in_a_rehearsal(wire: torch.dtype | None) -> None:
+def test_ddp_keeps_its_own_gradients_in_a_rehearsal(wire):
     context = Context.alone(rendezvous=ALONE, gang_id=ALONE, world_size=4)
     process_group.join(context)
     torch.manual_seed(0)
@@ -101,7 +98,7 @@ def test_ddp_keeps_its_own_gradients_in_a_rehearsal(wire: torch.dtype | None) ->
     assert torch.equal(model.weight.grad, own if wire is None else own.to(wire).float())
 
 
-def test_peaks_end_where_updates_begin_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peaks_end_where_updates_begin_and_end(monkeypatch):
     peaks_gb = iter([5.0, 7.0, 4.0, 9.0])
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: next(peaks_gb) * 2**30)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
@@ -117,7 +114,7 @@ def test_peaks_end_where_updates_begin_and_end(monkeypatch: pytest.MonkeyPatch) 
     assert peaks.optimizer_gb == pytest.approx(4 / 2**10)
 
 
-def test_the_process_answers_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_answers_each_request(monkeypatch):
     here, there = Pipe()
     for shares in (64, 10**6):
         here.send(request("trainables.supervised.rehearsal:rehearse", shares=(shares,)))
@@ -130,7 +127,7 @@ def test_the_process_answers_each_request(monkeypatch: pytest.MonkeyPatch) -> No
     assert second["status"] == "failed" and "1000000" in second["note"] and second["figures"] == {}
 
 
-def test_a_lack_of_memory_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lack_of_memory_is_an_answer(monkeypatch):
     def no_memory(self: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 

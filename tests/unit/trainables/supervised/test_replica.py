@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tests.unit.trainables.inputs.feeds import IMAGES, LABELS, form
-from tests.unit.trainables.ranks import Processes, rendezvous
+from tests.unit.trainables.ranks import rendezvous
 from trainables import process_group
 from trainables.context import Context
 from trainables.inputs.inputs import Part
@@ -23,7 +23,7 @@ WORKLOAD: Any = SimpleNamespace(
 )
 
 
-def test_fastest_pass_counts_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fastest_pass_counts_and_leaves_no_trace(monkeypatch):
     monkeypatch.setattr(replica, "MIN_S", 0.0)
     model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(144, 50)).double()
     seen: list[int] = []
@@ -46,7 +46,7 @@ def take_passes(rank: int, meet: str) -> str:
     return type(model[0]).__name__ + str("forward" in vars(model[0]))
 
 
-def test_rank_local_passes_do_not_communicate(pair: Processes) -> None:
+def test_rank_local_passes_do_not_communicate(pair):
     """Ranks take different numbers of passes. On a CPU synchronised batch norm raises at once if it is used."""
     meet = rendezvous()
     assert pair.call(take_passes, (0, meet), (1, meet)) == ["SyncBatchNormFalse"] * 2
@@ -59,9 +59,7 @@ def test_rank_local_passes_do_not_communicate(pair: Processes) -> None:
         (RuntimeError("mat1 and mat2 cannot be multiplied"), ShapeMismatchError, 1),
     ],
 )
-def test_a_model_is_copied_to_explain_an_error_unless_memory_is_full(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception], copies: int
-) -> None:
+def test_a_model_is_copied_to_explain_an_error_unless_memory_is_full(monkeypatch, error, raised, copies):
     model, copied = nn.Linear(5, 2), []
     original = copy.deepcopy
 

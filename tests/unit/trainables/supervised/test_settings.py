@@ -1,8 +1,6 @@
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -108,15 +106,12 @@ GROWING = {"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}
         ({"schedule": GROWS}, ["budget.steps"]),
     ],
 )
-def test_config_errors(sections: dict[str, Any], named: list[str]) -> None:
+def test_config_errors(sections, named):
     assert_named(errors(CONFIG | sections), named)
 
 
 @pytest.mark.parametrize("changed", [{"cuda_graph": "on"}, {"precision": "tf32"}])
-def test_values_of_gpus_are_errors_where_a_trial_runs_on_cpus(
-    changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def test_values_of_gpus_are_errors_where_a_trial_runs_on_cpus(changed):
     config = CONFIG | {"trainable": CONFIG["trainable"] | changed, "mode": "run"}
     for device, named in {"cpu": [f"trainable.{key}={value}" for key, value in changed.items()], "cuda": []}.items():
         on_device = config | {"resources": {"device": device}}
@@ -125,8 +120,7 @@ def test_values_of_gpus_are_errors_where_a_trial_runs_on_cpus(
     assert run(request(config=config))["status"] == "failed"
 
 
-def test_data_must_be_where_trials_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+def test_data_must_be_where_trials_run(monkeypatch):
     config = CONFIG | {"data": {"name": "npz", "path": "/nowhere/mine.npz"}, "mode": "run"}
     assert [told.partition(":")[0] for told in errors(config)] == ["data 'npz'"]
     assert list(errors(config | {"mode": "plan"})) == [] == list(remarks(config))
@@ -140,7 +134,7 @@ def test_data_must_be_where_trials_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(errors(config)) == []
 
 
-def test_checking_imports_no_torch() -> None:
+def test_checking_imports_no_torch():
     code = "import sys, trainables.supervised.settings; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
 
@@ -155,7 +149,7 @@ class Slow:
 
 
 @pytest.fixture
-def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_code(tmp_path, monkeypatch):
     (tmp_path / "own_code.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
@@ -175,18 +169,18 @@ def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ({"model": {"name": "torchvision", "arch": "vit_b_16"}}, ["takes no images of 1×8×8"]),
     ],
 )
-def test_unknown_keys_of_own_factories(sections: dict[str, Any], named: list[str]) -> None:
+def test_unknown_keys_of_own_factories(sections, named):
     assert_named(own_factory_errors(CONFIG | sections), named)
 
 
 @pytest.mark.slow
-def test_an_arch_of_torchvision_is_checked_before_any_trial() -> None:
+def test_an_arch_of_torchvision_is_checked_before_any_trial():
     model = {"name": "torchvision", "arch": "vit", "batch_norm": "replica"}
     assert_named(errors(CONFIG | {"model": model, "mode": "plan"}), ["no arch 'vit'"])
 
 
 @pytest.mark.usefixtures("own_code")
-def test_own_code_is_imported_elsewhere_and_only_if_it_is_trusted() -> None:
+def test_own_code_is_imported_elsewhere_and_only_if_it_is_trusted():
     config = CONFIG | {"schedule": {"name": "own_code:saw", "gamma": 3}, "mode": "plan"}
     assert list(errors(config)) == []
     assert_named(errors(config | {"trusted_modules": ["own_code"]}), ["schedule 'own_code:saw' has no key gamma"])
@@ -197,8 +191,6 @@ def test_own_code_is_imported_elsewhere_and_only_if_it_is_trusted() -> None:
     ("gpus", "passes", "name", "remarked"),
     [([1], 4, "text", True), ([1, 2], 4, "text", False), ([1], 1, "text", False), ([1], 4, "digits", False)],
 )
-def test_accumulation_of_a_language_model_on_one_gpu_is_remarked(
-    gpus: list[int], passes: int, name: str, remarked: bool
-) -> None:
+def test_accumulation_of_a_language_model_on_one_gpu_is_remarked(gpus, passes, name, remarked):
     given = {"mode": "run", "data": {"name": name}, "grad_accum_steps": passes, "sweep": {"axes": {"gpus": gpus}}}
     assert any("grad_accum_steps=4" in line for line in remarks(given)) == remarked

@@ -1,6 +1,5 @@
 """A rehearsal from shapes: memory and time by hand, and the figures of a whole trial."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ PARAMETERS_GB = 1210 * 4 / 2**30
 
 
 @pytest.fixture(autouse=True)
-def leave() -> Iterator[None]:
+def leave():
     yield
     process_group.leave()
 
@@ -35,7 +34,7 @@ def rehearsed(device: str = "NVIDIA H100 80GB HBM3", **asked: Any) -> dict[str, 
     return run(whole)
 
 
-def test_memory_and_time_of_a_layer_by_hand() -> None:
+def test_memory_and_time_of_a_layer_by_hand():
     meter = Meter(H100, has_tf32=True)
 
     def peak_mib() -> float:
@@ -85,11 +84,11 @@ LAST = IMAGES.to(memory_format=torch.channels_last)
         ("add", LAST, (0.7, 0.7)),
     ],
 )
-def test_kinds_of_operations_have_shares(name: str, tensor: torch.Tensor, share: tuple[float, float]) -> None:
+def test_kinds_of_operations_have_shares(name, tensor, share):
     assert share_of(name, [tensor]) == share
 
 
-def test_storages_that_sharding_empties_do_not_count() -> None:
+def test_storages_that_sharding_empties_do_not_count():
     meter = Meter(H100, has_tf32=True)
     with fake_tensors() as meter.fake, meter:
         whole = torch.zeros(MIB)
@@ -100,7 +99,7 @@ def test_storages_that_sharding_empties_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("norm", [nn.LayerNorm(8), nn.RMSNorm(8)])
-def test_autocast_computes_norms_as_on_gpus(norm: nn.Module) -> None:
+def test_autocast_computes_norms_as_on_gpus(norm):
     half = torch.randn(4, 8, dtype=torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16), autocast_of_gpus():
         assert norm(half).dtype == torch.float32
@@ -111,7 +110,7 @@ def test_autocast_computes_norms_as_on_gpus(norm: nn.Module) -> None:
 @pytest.mark.parametrize(
     ("strategy", "ranks", "shards"), [("single", 1, 1), ("ddp", 2, 1), ("fsdp", 2, 2), ("fsdp_grad", 2, 2)]
 )
-def test_a_trial_in_any_layout_has_the_figures_of_a_rehearsal(strategy: str, ranks: int, shards: int) -> None:
+def test_a_trial_in_any_layout_has_the_figures_of_a_rehearsal(strategy, ranks, shards):
     answer = rehearsed(shares=(32,) * ranks, strategy=strategy)
     assert answer["status"] == "ok", answer["trace"]
     figures = answer["metrics"]
@@ -124,15 +123,15 @@ def test_a_trial_in_any_layout_has_the_figures_of_a_rehearsal(strategy: str, ran
     assert 0 < figures["device_step_s"] < figures["step_s"] and figures["validation_s"] > 0
 
 
-def test_a_gpu_without_tf32_has_times() -> None:
+def test_a_gpu_without_tf32_has_times():
     assert rehearsed("Tesla T4", config={"trainable": {"precision": "fp16"}})["metrics"]["step_s"] > 0
 
 
-def test_settings_that_a_cpu_lacks_are_replaced() -> None:
+def test_settings_that_a_cpu_lacks_are_replaced():
     answer = rehearsed(config={"trainable": {"precision": "fp16", "compile": "default", "cuda_graph": "on"}})
     assert answer["status"] == "ok", answer["trace"]
     assert answer["metrics"]["step_s"] == answer["metrics"]["device_step_s"]  # nothing is launched
 
 
-def test_an_unknown_gpu_is_refused() -> None:
+def test_an_unknown_gpu_is_refused():
     assert rehearsed("NVIDIA H1000")["status"] == "failed"

@@ -38,19 +38,19 @@ def phases_and_figures(**settings: Any) -> tuple[list[str], dict[str, Any]]:
     return seen, answer["metrics"]
 
 
-def test_long_epoch_is_the_window() -> None:
+def test_long_epoch_is_the_window():
     phases, figures = phases_and_figures(window_s=0.0, window_steps=20)
     assert not {"warmup", "window"} & set(phases) and figures["window_steps"] == 20
     assert figures["window_s"] == pytest.approx(figures["epoch_s"])
 
 
-def test_short_epochs_need_further_steps_for_a_window() -> None:
+def test_short_epochs_need_further_steps_for_a_window():
     phases, figures = phases_and_figures(window_s=0.0, window_steps=21)
     assert phases.index("warmup") < phases.index("window") and figures["window_steps"] == 21
     assert figures["epoch_s"] == pytest.approx(figures["window_s"] / 21 * 20)
 
 
-def test_trial_timed_with_another_takes_no_steps_for_its_window() -> None:
+def test_trial_timed_with_another_takes_no_steps_for_its_window():
     phases, figures = phases_and_figures(window_s=0.0, window_steps=21, timed_with="abc")
     assert not {"warmup", "window", "measurement"} & set(phases)
     assert figures["train_s"] > 0 and figures["first_epoch_s"] > 0 and "accuracy" in figures
@@ -60,9 +60,7 @@ def test_trial_timed_with_another_takes_no_steps_for_its_window() -> None:
 
 
 @pytest.mark.parametrize(("window_steps", "window_s", "epochs"), [(20, 0.0, 2), (21, 0.0, 1), (20, 60.0, 1)])
-def test_repetition_trains_until_its_window_without_evaluation(
-    monkeypatch: pytest.MonkeyPatch, window_steps: int, window_s: float, epochs: int
-) -> None:
+def test_repetition_trains_until_its_window_without_evaluation(monkeypatch, window_steps, window_s, epochs):
     if window_s:  # a second epoch of 60 s there is not; a window of so many would take as long
         monkeypatch.setattr("trainables.supervised.timing.measure_window", lambda *_, **__: Window(seconds=1, steps=9))
     phases, figures = phases_and_figures(window_s=window_s, window_steps=window_steps, only_timed=True)
@@ -71,7 +69,7 @@ def test_repetition_trains_until_its_window_without_evaluation(
     assert "accuracy" not in figures
 
 
-def test_repetition_with_growing_batches_trains_to_the_end() -> None:
+def test_repetition_with_growing_batches_trains_to_the_end():
     grows = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.5}
     settings = CONFIG["trainable"] | {"only_timed": True}
     answer = run(request(config={"trainable": settings, "budget": {"epochs": 3}, "schedule": grows}))
@@ -83,9 +81,7 @@ def test_repetition_with_growing_batches_trains_to_the_end() -> None:
     [([(9.0, 10, 640)], 640 / 9, 9.0), ([(9.0, 10, 640), (4.0, 5, 640), (6.0, 4, 512)], 1152 / 10, 640 / 115.2)],
 )
 @pytest.mark.parametrize("models", [1, 3])
-def test_growing_batches_are_timed_over_later_epochs(
-    epochs: list[tuple[float, int, int]], samples_per_s: float, epoch_s: float, models: int
-) -> None:
+def test_growing_batches_are_timed_over_later_epochs(epochs, samples_per_s, epoch_s, models):
     feed = SimpleNamespace(epoch_samples=640, batch=SimpleNamespace(global_batch_size=64))
     replica: Any = SimpleNamespace(inputs=SimpleNamespace(feed=feed))
     loop: Any = SimpleNamespace(at=Progress(times=2), replica=replica)
@@ -143,14 +139,14 @@ def of_two(pair: Processes, place: str) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def undelayed(pair: Processes) -> dict[str, float]:
+def undelayed(pair):
     return of_two(pair, "")
 
 
 @pytest.mark.parametrize(
     "place", [place if place == "communication" else pytest.param(place, marks=pytest.mark.slow) for place in PARTS]
 )
-def test_delay_is_found_in_its_part(pair: Processes, undelayed: dict[str, float], place: str) -> None:
+def test_delay_is_found_in_its_part(pair, undelayed, place):
     metrics = of_two(pair, place)
     grew = {part: metrics[f"step_{part}_s"] - undelayed[f"step_{part}_s"] for part in PARTS}
     assert metrics[f"step_{place}_s"] >= 0.8 * DELAY_S and max(grew, key=lambda part: grew[part]) == place, grew
@@ -160,14 +156,14 @@ def test_delay_is_found_in_its_part(pair: Processes, undelayed: dict[str, float]
 
 
 @pytest.mark.slow
-def test_single_rank_has_no_communication() -> None:
+def test_single_rank_has_no_communication():
     metrics = delayed(request(config=TIMED), "host")
     assert metrics["step_host_s"] >= DELAY_S and metrics["step_communication_s"] == 0
     parts = sum(metrics[f"step_{part}_s"] for part in PARTS)
     assert parts == pytest.approx(metrics["step_s"], rel=0.02)
 
 
-def test_parts_of_an_epoch_sum_up() -> None:
+def test_parts_of_an_epoch_sum_up():
     (*_, row) = run(request(config=TIMED | {"budget": {"epochs": 2}}))["rows"]
     told = [row[name] for name in ("data_s", "compute_s", "communication_s", "rest_s")]
     assert sum(told) == pytest.approx(row["epoch_s"]) and min(told[:2]) > 0 and told[2] == 0
@@ -214,7 +210,7 @@ class Steps:
         return StepSplit(self.take, self, clock=self, rank_group=rank_group)  # type: ignore[arg-type]
 
 
-def test_captured_steps_show_only_the_wait_for_data() -> None:
+def test_captured_steps_show_only_the_wait_for_data():
     rank_group = Ranks((0.03, 0.01, 0.02, 0.04))
     split = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), rank_group=rank_group)  # type: ignore[arg-type]
     parts = Parts(data_s=1.0, exchange_s=0.0, step_s=2.0)
@@ -226,7 +222,7 @@ def test_captured_steps_show_only_the_wait_for_data() -> None:
     assert five.captured(Window(seconds=5.0, steps=50), parts)["step_data_s"] == 0.03
 
 
-def test_split_of_four_ranks_by_hand() -> None:
+def test_split_of_four_ranks_by_hand():
     """By pace the ranks are the first, the third, the second and the fourth; each step of the window takes .25 s."""
     rank_group = Ranks((0.10, 0.12, 0.11, 0.20), (0.02, 0.05, 0.03, 0.02), (0.01, 0.01, 0.02, 0.04))
     steps = Steps(0.10, data_s=0.02, host_s=0.01)
@@ -237,14 +233,14 @@ def test_split_of_four_ranks_by_hand() -> None:
     assert rank_group.own_s == pytest.approx([0.10, 0.02, 0.01])  # without the first two, nor what was before
 
 
-def test_split_of_five_ranks_shows_the_median() -> None:
+def test_split_of_five_ranks_shows_the_median():
     paces = (0.14, 0.10, 0.12, 0.11, 0.13)
     parts = Steps(0.1).split(Ranks(paces, paces, (0.0,) * 5)).several(Window(seconds=1.5, steps=10), nullcontext())
     assert parts["step_data_s"] == pytest.approx(0.12) and parts["step_imbalance_s"] == pytest.approx(0.02)
     assert parts["slowest_rank"] == 0
 
 
-def test_slower_steps_without_exchange_show_no_communication() -> None:
+def test_slower_steps_without_exchange_show_no_communication():
     rank_group = Ranks((0.10, 0.12), (0.09, 0.01), (0.03, 0.01))
     parts = Steps(0.1).split(rank_group).several(Window(seconds=1.1, steps=10), nullcontext())
     assert parts["step_communication_s"] == 0 and parts["step_imbalance_s"] == pytest.approx(0.02)
@@ -252,13 +248,13 @@ def test_slower_steps_without_exchange_show_no_communication() -> None:
 
 
 @pytest.mark.parametrize(("step_s", "taken"), [(0.25, 10), (0.025, 12), (0.005, 60), (0.0005, 300)])
-def test_number_of_steps_in_a_split(step_s: float, taken: int) -> None:
+def test_number_of_steps_in_a_split(step_s, taken):
     steps = Steps(step_s)
     steps.split(Ranks(*[(step_s, step_s)] * 3)).several(Window(seconds=100 * step_s, steps=100), nullcontext())
     assert steps.taken == 2 + taken
 
 
-def test_split_of_a_single_rank_by_hand() -> None:
+def test_split_of_a_single_rank_by_hand():
     steps = Steps(0.1)
     window, parts = Window(seconds=5.0, steps=50), Parts(data_s=1.0, step_s=4.0)
     expected = {"step_s": 0.1, "step_data_s": 0.02, "step_host_s": 0.02, "step_compute_s": 0.06}
@@ -274,9 +270,7 @@ def test_split_of_a_single_rank_by_hand() -> None:
     ("step_s", "pauses_s", "kernels_s"),
     [(0.05, [0.1] * 5, (0.04, 0.035, 0.03, 0.05, 0.06)), (0.8, [1.0] * 2, (0.04, 0.03))],
 )
-def test_gpu_host_time_is_measured_by_a_step_launched_ahead(
-    monkeypatch: pytest.MonkeyPatch, step_s: float, pauses_s: list[float], kernels_s: tuple[float, ...]
-) -> None:
+def test_gpu_host_time_is_measured_by_a_step_launched_ahead(monkeypatch, step_s, pauses_s, kernels_s):
     """The fastest try takes the device .03 s; .01 s are of data, and the rest is the host's."""
     steps, paused, tries_s = Steps(step_s), list[float](), iter(kernels_s)
 
@@ -304,7 +298,7 @@ def test_gpu_host_time_is_measured_by_a_step_launched_ahead(
     assert paused == pytest.approx(pauses_s)
 
 
-def test_gpu_host_time_is_never_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_host_time_is_never_negative(monkeypatch):
     steps = Steps(0.1)
     monkeypatch.setattr(steps, "on_gpu", True)
     split = steps.split(Ranks())
@@ -316,18 +310,18 @@ def epoch(parts: Parts, steps: int = 10) -> Epoch:
     return Epoch(number=1, seconds=4.0, steps=steps, samples=80, loss=1.0, lr=0.1, parts=parts)
 
 
-def test_epoch_split_by_hand() -> None:
+def test_epoch_split_by_hand():
     parts = Parts(data_s=0.5, exchange_s=0.25, step_s=3.0)
     split = epoch_split(epoch(parts), on_gpu=False)
     assert split == {"data_s": 0.5, "compute_s": 2.25, "communication_s": 0.25, "rest_s": 1.0}
     assert epoch_split(epoch(parts), on_gpu=True) == {"data_s": 0.5, "rest_s": 3.5}
 
 
-def test_epoch_split_is_empty_for_too_few_steps() -> None:
+def test_epoch_split_is_empty_for_too_few_steps():
     assert epoch_split(epoch(Parts(untimed=2)), on_gpu=True) == {}
 
 
-def test_mean_parts_weigh_epochs_by_steps() -> None:
+def test_mean_parts_weigh_epochs_by_steps():
     epochs = [epoch(Parts(data_s=1.0, exchange_s=2.0, step_s=10.0)), epoch(Parts(data_s=5.0, step_s=20.0), steps=20)]
     assert mean_parts(epochs, 15) == Parts(data_s=3.0, exchange_s=1.0, step_s=15.0)
     assert mean_parts([], 15) == Parts()

@@ -10,7 +10,6 @@ from torch import nn
 from sweeps.trial import RankRequest
 from tests.unit.trainables.ranks import (
     CONFIG,
-    Processes,
     context_of,
     fields_of,
     rendezvous,
@@ -41,14 +40,12 @@ def trained(asked: RankRequest, replica_type: type[Replica] = Replica) -> tuple[
 
 
 @pytest.fixture(scope="module")
-def alone() -> tuple[list[list[float]], dict[str, Any]]:
+def alone():
     return trained(request(shares=(120,), config=EXACT))
 
 
 @pytest.mark.parametrize(("shares", "grad_accum_steps"), [((60, 60), 1), ((77, 43), 1), ((20, 20), 3), ((25, 5), 4)])
-def test_two_ranks_match_one(
-    pair: Processes, alone: tuple[Any, Any], shares: tuple[int, int], grad_accum_steps: int
-) -> None:
+def test_two_ranks_match_one(pair, alone, shares, grad_accum_steps):
     batch = {"shares": shares, "grad_accum_steps": grad_accum_steps, "config": EXACT, "rendezvous": rendezvous()}
     results = pair.call(trained, *((request(rank=rank, gang_id=str(batch), **batch),) for rank in range(2)))
     parameters, metrics = alone
@@ -72,9 +69,7 @@ def test_two_ranks_match_one(
         (90, (7, 5), 4, 1),
     ],
 )
-def test_trial_trains_its_budget_within_a_batch(
-    pair: Processes, train: int, shares: tuple[int, ...], accum: int, epochs: float
-) -> None:
+def test_trial_trains_its_budget_within_a_batch(pair, train, shares, accum, epochs):
     config = {
         "trainable": CONFIG["trainable"] | {"val_fraction": 0.0},
         "data": {"name": "digits", "subset": {"train": train, "test": 10}},
@@ -92,27 +87,27 @@ def test_trial_trains_its_budget_within_a_batch(
     assert metrics["epoch_s"] * metrics["samples_per_s"] == pytest.approx(train)
 
 
-def test_an_accuracy_is_the_share_of_so_many_samples(alone: tuple[Any, Any]) -> None:
+def test_an_accuracy_is_the_share_of_so_many_samples(alone):
     metrics = alone[1]
     for accuracy, samples in (("accuracy", "test_samples"), ("val_accuracy", "val_samples")):
         hits = metrics[accuracy] * metrics[samples]
         assert metrics[samples] > 1 and hits == pytest.approx(round(hits), abs=1e-6)
 
 
-def test_accumulation_in_one_rank_matches_one_pass(alone: tuple[Any, Any]) -> None:
+def test_accumulation_in_one_rank_matches_one_pass(alone):
     parameters, _ = trained(request(shares=(30,), grad_accum_steps=4, config=EXACT))
     for one, other in zip(alone[0], parameters, strict=True):
         assert other == pytest.approx(one, abs=1e-10, rel=0)
 
 
-def test_two_ranks_report_one_trial(pair: Processes) -> None:
+def test_two_ranks_report_one_trial(pair):
     answers = run_two(pair, shares=(32, 32))
     assert [answer["status"] for answer in answers] == ["ok", "ok"], answers[0]["trace"] + answers[1]["trace"]
     assert answers[0]["metrics"] == answers[1]["metrics"]
     assert answers[0]["metrics"]["samples"] == 20 * 64 and answers[1]["rows"] == []
 
 
-def test_batch_norm_over_ranks_needs_gpus(pair: Processes) -> None:
+def test_batch_norm_over_ranks_needs_gpus(pair):
     config = {"model": {"name": "resnet9", "batch_norm": "sync"}}
     for answer in run_two(pair, shares=(8, 8), config=config):
         assert answer["status"] == "failed" and "batch_norm=sync" in answer["note"]
@@ -122,7 +117,7 @@ HALF = [pytest.param(precision, marks=pytest.mark.slow) for precision in ("bf16"
 
 
 @pytest.mark.parametrize("precision", [*HALF, "fp64"])
-def test_every_precision_of_the_cpu_learns(precision: str) -> None:
+def test_every_precision_of_the_cpu_learns(precision):
     settings = CONFIG["trainable"] | {"precision": precision, "memory_format": "channels_last"}
     few = {"name": "digits", "subset": {"train": 250, "test": 100}}  # of which fp16 takes ten times as long as others
     sections = {"trainable": settings, "model": {"name": "small_cnn"}, "data": few, "budget": {"epochs": 4}}
@@ -184,35 +179,35 @@ def brittle(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         ("model", {"name": f"{__name__}:with_two_results"}, "returns a tuple"),
     ],
 )
-def test_wrong_config_is_named(section: str, values: dict[str, Any], note: str) -> None:
+def test_wrong_config_is_named(section, values, note):
     answer = run(request(config={section: values}))
     assert answer["status"] == "failed" and note in answer["note"]
 
 
 @pytest.mark.parametrize(("model", "note"), [("with_five_outputs", "model returns 64×5"), ("of_colours", "N×1×8×8")])
-def test_shape_mismatch_in_passes_before_training_is_named(model: str, note: str) -> None:
+def test_shape_mismatch_in_passes_before_training_is_named(model, note):
     config = {"model": {"name": f"{__name__}:{model}"}, "trainable": CONFIG["trainable"] | {"micro_batch": "auto"}}
     answer = run(request(config=config))
     assert answer["status"] == "failed" and note in answer["note"]
 
 
-def test_batch_larger_than_the_data_fails() -> None:
+def test_batch_larger_than_the_data_fails():
     note = run(request(shares=(2000,)))["note"]
     assert "global_batch_size=2000" in note and "1293" in note
 
 
-def test_stop_request_ends_early_with_results() -> None:
+def test_stop_request_ends_early_with_results():
     rows: list[dict[str, Any]] = []
     answer = fields_of(rank.run(request(), rows.append, lambda: True))
     assert answer["status"] == "ok" and answer["metrics"]["steps"] == 1 and "samples_per_s" not in answer["metrics"]
 
 
-def test_timing_changes_no_result() -> None:
+def test_timing_changes_no_result():
     longer = CONFIG["trainable"] | {"window_steps": 30}
     assert without_times(run(request())) == without_times(run(request(config={"trainable": longer})))
 
 
-def test_time_to_target_excludes_evaluation() -> None:
+def test_time_to_target_excludes_evaluation():
     for metric, value, higher_is_better in (("val_accuracy", 0.05, True), ("val_loss", 9.0, False)):
         target = {"metric": metric, "value": value, "higher_is_better": higher_is_better}
         metrics = run(request(config={"report": {"target": target}, "budget": {"epochs": 1}}))["metrics"]
@@ -221,7 +216,7 @@ def test_time_to_target_excludes_evaluation() -> None:
 
 
 @pytest.mark.parametrize(("bound", "status"), [(0.999, "skipped"), (0.0, "ok")])
-def test_poor_trial_is_given_up_before_timing(bound: float, status: str) -> None:
+def test_poor_trial_is_given_up_before_timing(bound, status):
     settings = CONFIG["trainable"] | {"give_up_below": bound}
     answer = run(request(config={"trainable": settings}))
     assert answer["status"] == status and answer["reusable"], answer["trace"]

@@ -12,7 +12,7 @@ def folder_with(root: Path, *names: str) -> Path:
     return root
 
 
-def test_only_own_code_is_shipped(tmp_path: Path) -> None:
+def test_only_own_code_is_shipped(tmp_path):
     here = folder_with(
         tmp_path,
         *("mine.py", "package/data/loader.py"),
@@ -23,7 +23,7 @@ def test_only_own_code_is_shipped(tmp_path: Path) -> None:
     assert shipped == {"mine.py", "package/data/loader.py"}
 
 
-def test_own_packages_are_shipped(tmp_path: Path) -> None:
+def test_own_packages_are_shipped(tmp_path):
     here, target = folder_with(tmp_path / "here", "mine.py"), tmp_path / "target"
     assert stage(target, here, {}) == {"working_dir": str(target)}
     assert (target / "mine.py").exists()
@@ -31,7 +31,7 @@ def test_own_packages_are_shipped(tmp_path: Path) -> None:
     assert not list(target.rglob("__pycache__"))
 
 
-def test_submitted_job_ships_only_the_packages(tmp_path: Path) -> None:
+def test_submitted_job_ships_only_the_packages(tmp_path):
     here, target = folder_with(tmp_path / "here", "mine.py"), tmp_path / "target"
     environment = stage(target, here, {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"})
     assert environment == {"py_modules": [str(target / room) for room in cluster._ROOMS]}

@@ -1,5 +1,4 @@
 import threading
-from pathlib import Path
 
 import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
@@ -24,9 +23,7 @@ CRASHED = "this is rank 1\nFatal Python error: Segmentation fault\n\nThread 0x1 
         (RayActorError(error_msg="preempted"), "", False, "failed", "node", "its node was lost"),
     ],
 )
-def test_exit_names_the_root_cause(
-    tmp_path: Path, error: RayError, log: str, oom_killed: bool, status: str, cause: str, note: str
-) -> None:
+def test_exit_names_the_root_cause(tmp_path, error, log, oom_killed, status, cause, note):
     file = tmp_path / "rank1.log"
     file.write_text(log)
     end = death_of(error, 1, file, began_at=0, oom_killed=oom_killed)
@@ -34,7 +31,7 @@ def test_exit_names_the_root_cause(
     assert note in end.note
 
 
-def test_crash_of_an_earlier_attempt_is_ignored(tmp_path: Path) -> None:
+def test_crash_of_an_earlier_attempt_is_ignored(tmp_path):
     log = tmp_path / "rank1.log"
     log.write_text(f"é{CRASHED}")
     began_at = log.stat().st_size
@@ -48,7 +45,7 @@ def test_crash_of_an_earlier_attempt_is_ignored(tmp_path: Path) -> None:
     assert "killed from outside" in absent.note
 
 
-def test_only_the_end_of_a_long_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_end_of_a_long_log_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(deaths, "REPORT_BYTES", 100)
     log = tmp_path / "rank1.log"
     log.write_text(f"{CRASHED}{'x' * 100}")
@@ -57,7 +54,7 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path: Path, monkeypatch: pytest.
     assert "Bus error" in death_of(GONE, 1, log, began_at=0, oom_killed=False).note
 
 
-def test_unreachable_rank_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_rank_is_asked_until_ray_knows(monkeypatch):
     unreachable, lost = ActorUnavailableError("unavailable", None), RayActorError(error_msg="its node has died.")
     answers: list[RayError | None] = [unreachable, lost]
 
@@ -76,7 +73,7 @@ def test_unreachable_rank_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPat
     assert final_error(unreachable, ask) is unreachable
 
 
-def test_unreachable_ranks_are_asked_at_the_same_time() -> None:
+def test_unreachable_ranks_are_asked_at_the_same_time():
     lost = {rank: RayActorError(error_msg=f"its node has died, and rank {rank} with it.") for rank in (0, 2)}
     all_there = threading.Barrier(2, timeout=10)
 
@@ -88,7 +85,7 @@ def test_unreachable_ranks_are_asked_at_the_same_time() -> None:
     assert final_errors({}, ask) == {}
 
 
-def test_oom_kills_are_the_kernels_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oom_kills_are_the_kernels_counts(tmp_path, monkeypatch):
     events, vmstat = tmp_path / "memory.events", tmp_path / "vmstat"
     events.write_text("low 0\nhigh 0\nmax 5\noom 2\noom_kill 2\noom_group_kill 0\n")
     monkeypatch.setattr(deaths, "_COUNTS", (events, vmstat))

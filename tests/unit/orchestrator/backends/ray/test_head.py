@@ -69,25 +69,25 @@ def server_of(status: grpc.StatusCode | None) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("says", [None, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b"SSH-2.0-x\r\n"])
-def test_server_that_is_no_head_is_refused(says: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_is_no_head_is_refused(says, monkeypatch):
     monkeypatch.setattr(head, "ANSWER_S", 1.0)
     with listener(says) as address, pytest.raises(ConnectionError, match=r"^no Ray cluster answers at .*:\d+"):
         check_head(address)
 
 
-def test_other_grpc_server_is_refused() -> None:
+def test_other_grpc_server_is_refused():
     with server_of(None) as address, pytest.raises(ConnectionError, match=r"\d is not the head"):
         check_head(address)
 
 
-def test_ended_cluster_found_by_auto_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_cluster_found_by_auto_is_named(monkeypatch):
     monkeypatch.setattr(head.private, "found_address", lambda address: "127.0.0.1:1")
     with pytest.raises(ConnectionError, match="127.0.0.1:1, .*auto"):
         check_head("auto")
 
 
 @pytest.mark.parametrize("status", [grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED])
-def test_head_that_demands_another_token_has_answered(status: grpc.StatusCode) -> None:
+def test_head_that_demands_another_token_has_answered(status):
     with server_of(status) as address:
         check_head(address)
 
@@ -103,7 +103,7 @@ with head.HeadWatch():
 """
 
 
-def test_lost_head_ends_the_driver_and_restores_the_cursor() -> None:
+def test_lost_head_ends_the_driver_and_restores_the_cursor():
     """And leaves its terminal as it was."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=theirs, stderr=subprocess.PIPE, text=True)
@@ -115,6 +115,6 @@ def test_lost_head_ends_the_driver_and_restores_the_cursor() -> None:
 
 
 @pytest.mark.parametrize("address", ["head", "/root", ":6379"])
-def test_an_address_without_host_and_port_is_refused(address: str) -> None:
+def test_an_address_without_host_and_port_is_refused(address):
     with pytest.raises(ConnectionError, match="HOST:6379"):
         check_head(address)

@@ -6,7 +6,6 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,7 +59,7 @@ cluster.close()
     [(NO_SUCH_NODE, "Ray could not be started"), (TOO_LATE_ONCE, "1 1")],
     ids=["never", "too late once"],
 )
-def test_failed_start_is_reported_or_retried(code: str, told: str) -> None:
+def test_failed_start_is_reported_or_retried(code, told):
     """Start it in another process, because Ray does not clean up a process in which it failed to start."""
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         ended = subprocess.run(
@@ -75,7 +74,7 @@ def test_failed_start_is_reported_or_retried(code: str, told: str) -> None:
         assert line.startswith(told) and os.listdir(short) == []
 
 
-def test_start_restores_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_restores_the_environment(monkeypatch):
     """A program that runs a sweep may start another Ray afterwards."""
     seen: dict[str, str] = {}
 
@@ -91,7 +90,7 @@ def test_start_restores_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     assert os.environ == before
 
 
-def test_leaving_a_cluster_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_a_cluster_ends_no_process(monkeypatch):
     """As a process that the program around the sweep starts in another thread, while this one connects."""
     started: list[subprocess.Popen[bytes]] = []
 
@@ -108,7 +107,7 @@ def test_leaving_a_cluster_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> N
     process.wait()
 
 
-def test_own_folders_are_those_without_installed_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_folders_are_those_without_installed_code(tmp_path, monkeypatch):
     """As a project beside the environment of its name, or below /usr, where Python itself is."""
     beside, below = tmp_path / "venv-project", tmp_path / "venv/src/app"
     packages = tmp_path / "venv/lib/python3.11/site-packages"
@@ -122,14 +121,14 @@ def test_own_folders_are_those_without_installed_code(tmp_path: Path, monkeypatc
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def short(monkeypatch):
     """A folder for temporary files whose path is short enough for sockets."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.setenv("RAY_TMPDIR", folder)
         yield Path(folder)
 
 
-def test_folder_is_private_and_removed(short: Path) -> None:
+def test_folder_is_private_and_removed(short):
     folder = PrivateFolder()
     folder.for_ray.mkdir(mode=0o777)
     assert folder.path.parent == short and stat.S_IMODE(folder.path.stat().st_mode) == 0o700
@@ -137,7 +136,7 @@ def test_folder_is_private_and_removed(short: Path) -> None:
     assert os.listdir(short) == []
 
 
-def test_only_folders_of_dead_drivers_are_removed(short: Path) -> None:
+def test_only_folders_of_dead_drivers_are_removed(short):
     code = "import os, sys; from orchestrator.backends.ray.local_cluster import PrivateFolder\n"
     code += (
         "folder = PrivateFolder(); (folder.path / 'log').write_text(''); print(folder.path, flush=True); os._exit(9)"
@@ -157,7 +156,7 @@ def test_only_folders_of_dead_drivers_are_removed(short: Path) -> None:
 
 
 @pytest.mark.parametrize("unsuitable", ["long", "absent"])
-def test_folder_with_a_long_path_is_not_used(short: Path, unsuitable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_a_long_path_is_not_used(short, unsuitable, monkeypatch):
     given = short / (unsuitable if unsuitable == "absent" else "long" * 20)
     if unsuitable == "long":
         given.mkdir()
@@ -168,7 +167,7 @@ def test_folder_with_a_long_path_is_not_used(short: Path, unsuitable: str, monke
     folder.remove()
 
 
-def test_folders_without_room_are_told(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_without_room_are_told(short, monkeypatch):
     monkeypatch.setattr(local_cluster.shutil, "disk_usage", lambda place: SimpleNamespace(free=9_000_000))
     with pytest.raises(OSError, match=f"{short} has 9.0 MB free"):
         PrivateFolder()
@@ -187,7 +186,7 @@ class Stopped:
         self.returned.set()
 
 
-def test_shutdown_kills_stopped_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shutdown_kills_stopped_processes(monkeypatch):
     stopped = Stopped()
     monkeypatch.setattr(local_cluster.ray, "shutdown", stopped)
     monkeypatch.setattr(local_cluster, "RAY_SHUTDOWN_S", 0.2)

@@ -52,7 +52,7 @@ CALLED = {
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_signature_of_private_name(name: str) -> None:
+def test_signature_of_private_name(name):
     parameters = inspect.signature(resolve_name(name)).parameters
     assert set(CALLED[name]) <= set(parameters)
 
@@ -69,11 +69,11 @@ def test_signature_of_private_name(name: str) -> None:
         "ray.tune.tune:TuneController._update_trial_queue",
     ],
 )
-def test_private_name_exists(name: str) -> None:
+def test_private_name_exists(name):
     assert resolve_name(name) is not None
 
 
-def test_log_deduplicator_skips_by_pattern() -> None:
+def test_log_deduplicator_skips_by_pattern():
     assert hasattr(resolve_name("ray._private.ray_logging:stdout_deduplicator"), "skip_re")
 
 
@@ -86,12 +86,12 @@ def test_log_deduplicator_skips_by_pattern() -> None:
         (Trial, ["config", "__unresolved_config", "temporary_state", "error_file"]),
     ],
 )
-def test_private_attributes_are_set_by_their_class(cls: type, attributes: list[str]) -> None:
+def test_private_attributes_are_set_by_their_class(cls, attributes):
     source = inspect.getsource(cls)
     assert not [name for name in attributes if f"self.{name}" not in source and f"def {name}" not in source]
 
 
-def test_gang_cache_has_all_methods_of_tunes_cache() -> None:
+def test_gang_cache_has_all_methods_of_tunes_cache():
     tunes = import_module("ray.tune.utils.object_cache")._ObjectCache
     for name in (name for name in vars(tunes) if not name.startswith("_")):
         theirs, ours = getattr(tunes, name), getattr(KeptGangs, name)
@@ -99,18 +99,18 @@ def test_gang_cache_has_all_methods_of_tunes_cache() -> None:
             assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
 
 
-def test_placement_groups_implement_rays_public_interface() -> None:
+def test_placement_groups_implement_rays_public_interface():
     assert not getattr(PolledPlacementGroups, "__abstractmethods__", ())
     public = {name for name in vars(ResourceManager) if not name.startswith("_")}
     assert public <= vars(PolledPlacementGroups).keys()
 
 
-def test_controller_overrides_only_methods_that_tune_has() -> None:
+def test_controller_overrides_only_methods_that_tune_has():
     ours = {name for name, value in vars(GangController).items() if inspect.isfunction(value)}
     assert all(hasattr(TuneController, name) for name in ours)
 
 
-def test_no_other_module_uses_private_names() -> None:
+def test_no_other_module_uses_private_names():
     pattern = re.compile(r"ray\._private|ray\._raylet|ray\.core\.generated|ray\.[\w.]*_internal|ray\.[\w.]* import _")
     folder = inspect.getfile(private).rpartition("/orchestrator/")[0]
     files = [file for room in ("orchestrator", "sweeps", "trainables") for file in Path(folder, room).rglob("*.py")]

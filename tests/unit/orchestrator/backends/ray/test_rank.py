@@ -2,7 +2,6 @@ import ctypes
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -15,7 +14,7 @@ from sweeps.rank_exit import RankExit
 from tests.unit.trainables import ranks
 
 
-def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_goes_to_the_log_during_the_trial(tmp_path, capfd):
     log, c_library = tmp_path / "rank0.log", ctypes.CDLL(None)
     c_library.printf(b"before\n")
     for _ in range(2):
@@ -30,7 +29,7 @@ def test_output_goes_to_the_log_during_the_trial(tmp_path: Path, capfd: pytest.C
 
 
 @pytest.fixture(autouse=True)
-def process(monkeypatch: pytest.MonkeyPatch) -> None:
+def process(monkeypatch):
     """Let a rank change the environment, and know its node without a cluster."""
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(ray_rank, "_node_id", lambda: "here")
@@ -42,7 +41,7 @@ def quick(request: Any, emit: Any, should_stop: Any, observe: Any, mailbox: Any)
     return RankExit(rank=0, metrics={"asked_to_stop": should_stop()})
 
 
-def test_calls_for_another_turn_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_for_another_turn_are_ignored(tmp_path, monkeypatch):
     """As where an answer is so late that the next trial has begun, or the question so early that it has not."""
     monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
     rank = Rank(1, 0)
@@ -55,7 +54,7 @@ def test_calls_for_another_turn_are_ignored(tmp_path: Path, monkeypatch: pytest.
     assert not rank_exit.metrics["asked_to_stop"] and rank.rows(1, 0) == []
 
 
-def test_stop_counts_for_its_own_trial_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_counts_for_its_own_trial_at_any_moment(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
     rank, request, lines = Rank(1, 0), ranks.request(trial_dir=tmp_path), set[int]()
 
@@ -79,7 +78,7 @@ def test_stop_counts_for_its_own_trial_at_any_moment(tmp_path: Path, monkeypatch
     assert rank_exit.metrics["asked_to_stop"] and rank_exit.stopped
 
 
-def test_only_other_nodes_make_the_results_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_other_nodes_make_the_results_directory(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
     log = tmp_path / "deleted" / "trials" / "t" / "rank0.log"
     request = ranks.request(trial_dir=log.parent)
@@ -89,7 +88,7 @@ def test_only_other_nodes_make_the_results_directory(tmp_path: Path, monkeypatch
     assert log.exists()
 
 
-def test_running_trial_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_trial_can_be_stopped(tmp_path, monkeypatch):
     rank = Rank(1, 0)
 
     def stopped(request: Any, emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
@@ -117,7 +116,7 @@ class Peer:
         self.calls.append(given)
 
 
-def test_messages_reach_the_turn_that_they_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_reach_the_turn_that_they_are_about(tmp_path, monkeypatch):
     rank, peer = Rank(1, 0), Peer()
     received = []
 

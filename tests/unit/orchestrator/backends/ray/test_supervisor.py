@@ -13,6 +13,6 @@ from sweeps.rank_exit import Cause, RankExit
         *(([Cause.NONE, cause], False, False) for cause in (Cause.ERROR, Cause.CRASH, Cause.NODE, Cause.HANG)),
     ],
 )
-def test_what_ended_by_itself_counts_on_a_leaving_node(causes: list[Cause], stopped: bool, counts: bool) -> None:
+def test_what_ended_by_itself_counts_on_a_leaving_node(causes, stopped, counts):
     exits = [RankExit(rank=rank, cause=cause, stopped=stopped) for rank, cause in enumerate(causes)]
     assert have_result(exits) is counts

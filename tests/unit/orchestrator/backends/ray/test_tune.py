@@ -2,7 +2,6 @@ import math
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,7 @@ from sweeps.status import Status
 from tests.contract.trials import trial
 
 
-def test_supervisor_imports_no_slow_module() -> None:
+def test_supervisor_imports_no_slow_module():
     slow = {"ray.tune", "ray.train", "ray.data", "pandas", "pyarrow", "torch"}
     code = f"import sys, orchestrator.backends.ray.supervisor; print(sorted({slow} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
@@ -39,7 +38,7 @@ class Request:
 
 
 @pytest.fixture
-def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def states(monkeypatch):
     """Return the states of the groups; a removed group has none."""
     known: dict[str, str] = {}
     monkeypatch.setattr(private_tune, "placement_group_table", lambda group: {"state": known[group]})
@@ -48,11 +47,11 @@ def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.fixture
-def groups() -> PolledPlacementGroups:
+def groups():
     return PolledPlacementGroups(update_interval_s=-1)
 
 
-def test_group_is_ready_once_ray_created_it(groups: PolledPlacementGroups, states: dict[str, str]) -> None:
+def test_group_is_ready_once_ray_created_it(groups, states):
     request = Request("one")
     states["one"] = "PENDING"
     groups.request_resources(request)
@@ -63,7 +62,7 @@ def test_group_is_ready_once_ray_created_it(groups: PolledPlacementGroups, state
     assert not groups.has_resources_ready(request)
 
 
-def test_pending_group_is_cancelled_first(groups: PolledPlacementGroups, states: dict[str, str]) -> None:
+def test_pending_group_is_cancelled_first(groups, states):
     request = Request("here", "pending")
     states.update({"here": "CREATED", "pending": "PENDING"})
     groups.request_resources(request)
@@ -103,7 +102,7 @@ ON_A, ON_B, ON_BOTH = (Bundles(PAIR, nodes) for nodes in ([A, A], [B, B], [A, B]
         [("keep", ONE, "a"), [], [], "unneeded", ("keep", ONE, "b"), ["a"], ["b"], 0],
     ],
 )
-def test_kept_gangs_end_once_another_needs_their_place(story: list[Any]) -> None:
+def test_kept_gangs_end_once_another_needs_their_place(story):
     """Each list is what ends in a turn of the queue, each number how many gangs are kept."""
     words: set[str] = set()
     kept = KeptGangs(lambda: "unneeded" not in words)
@@ -127,7 +126,7 @@ def test_kept_gangs_end_once_another_needs_their_place(story: list[Any]) -> None
 A_queue, B_queue = (Node(name="host", cpus=1, gpus=0, node_id=name) for name in "ab")
 
 
-def test_bundle_i_is_for_rank_i() -> None:
+def test_bundle_i_is_for_rank_i():
     request = Bundles(Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=4))
     assert request.head_bundle_is_empty and request.strategy == "PACK"
     assert request.bundles == [{"CPU": 4.0, "GPU": 1.0}] * 2
@@ -136,20 +135,20 @@ def test_bundle_i_is_for_rank_i() -> None:
 
 @pytest.mark.parametrize("gpus", [0, 0.25, 1, 4])
 @pytest.mark.parametrize("timing", ["shared", "device", "exclusive"])
-def test_ray_reserves_what_the_queue_takes_as_occupied(gpus: float, timing: str) -> None:
+def test_ray_reserves_what_the_queue_takes_as_occupied(gpus, timing):
     gang = Gang(ranks=1, gpus_per_rank=gpus, cpus_per_rank=1)
     (bundle,) = Bundles(gang.occupying(timing)).bundles
     assert units_of(bundle.get("GPU", 0)) == devices(Footprint(gang=gang, timing=timing))
     assert bundle.get("GPU", 0) == (gpus if timing == "shared" else math.ceil(gpus))
 
 
-def test_gangs_of_one_shape_make_equal_requests() -> None:
+def test_gangs_of_one_shape_make_equal_requests():
     shape = Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1)
     assert Bundles(shape) == Bundles(Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1))
     assert Bundles(shape) != Bundles(Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=2))
 
 
-def test_bundles_name_their_nodes() -> None:
+def test_bundles_name_their_nodes():
     pair = Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=1)
     nodes = [Node(name="a", cpus=2, gpus=1, node_id="01"), Node(name="b", cpus=2, gpus=1, node_id="02")]
     told = Bundles(pair, nodes)._bound.arguments["bundle_label_selector"]
@@ -169,12 +168,12 @@ class Tried:
 
 
 @pytest.fixture
-def alive() -> list[Node]:
+def alive():
     return [A_queue, B_queue]
 
 
 @pytest.fixture
-def queue(alive: list[Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> QueueSearch:
+def queue(alive, monkeypatch, tmp_path):
     trial_queue = TrialQueue([trial("0", "quick"), trial("1", "quick")])
     queue = QueueSearch(trial_queue, lambda: list(alive), Starting(results_dir=tmp_path))
     queue.add_configurations([SimpleNamespace(spec={"run": "x"}, storage=None)])
@@ -191,7 +190,7 @@ def _lost(alive: list[Node], queue: QueueSearch) -> SimpleNamespace:
     return SimpleNamespace(here=here, lost=next(trial for trial in given if trial is not here))
 
 
-def test_supervisor_learns_which_process_drives_it(queue: QueueSearch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_supervisor_learns_which_process_drives_it(queue, monkeypatch):
     given: list[dict[str, Any]] = []
     monkeypatch.setattr(backend, "Attempt", lambda name, spec, **known: given.append(known["given"]))
     queue.next_trial()
@@ -199,7 +198,7 @@ def test_supervisor_learns_which_process_drives_it(queue: QueueSearch, monkeypat
     assert given[0]["request"].trial_dir.parts[-2:] == ("trials", "0")
 
 
-def test_stranded_trial_is_taken_back(alive: list[Node], queue: QueueSearch) -> None:
+def test_stranded_trial_is_taken_back(alive, queue):
     of = _lost(alive, queue)
     assert queue.stranded() == []  # nobody has looked yet
     queue._looked_s = float("-inf")
@@ -210,14 +209,14 @@ def test_stranded_trial_is_taken_back(alive: list[Node], queue: QueueSearch) -> 
     assert queue.next_trial().trial_id == of.lost.trial_id
 
 
-def test_nodes_are_read_again_after_a_loss(alive: list[Node], queue: QueueSearch) -> None:
+def test_nodes_are_read_again_after_a_loss(alive, queue):
     of = _lost(alive, queue)
     of.lost.status = Trial.TERMINATED
     of.lost.outcome = TrialOutcome(cause=Cause.NODE, wall_s=1.0)
     assert queue.next_trial() is None and queue._alive == [A_queue]
 
 
-def test_stopping_sweep_starts_nothing(tmp_path: Path) -> None:
+def test_stopping_sweep_starts_nothing(tmp_path):
     asked: list[bool] = []
     trial_queue = TrialQueue([trial("0", "quick")], patience=Patience(wait_s=1000.0))
     queue = QueueSearch(trial_queue, lambda: [], Starting(results_dir=tmp_path), stopping=lambda: bool(asked))
@@ -226,9 +225,7 @@ def test_stopping_sweep_starts_nothing(tmp_path: Path) -> None:
     assert queue.next_trial() is None and queue.is_finished()
 
 
-def test_last_node_is_still_named_in_bundles(
-    alive: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_node_is_still_named_in_bundles(alive, tmp_path, monkeypatch):
     asked: list[tuple[Node, ...]] = []
     monkeypatch.setattr("orchestrator.backends.ray.backend.Bundles", lambda place, nodes: asked.append(tuple(nodes)))
     monkeypatch.setattr("orchestrator.backends.ray.backend.Attempt", lambda *given, **named: Tried(0))
@@ -260,14 +257,14 @@ WITHOUT_NODE = (
         ("The actor never ran - it was cancelled.", "RAY_AUTH_MODE=disabled"),
     ],
 )
-def test_supervisor_failure_is_summarised(account: str, note: str, tmp_path: Path) -> None:
+def test_supervisor_failure_is_summarised(account, note, tmp_path):
     (tmp_path / "error.txt").write_text(account)
     outcome = _broken(str(tmp_path / "error.txt"), 1.0)
     assert (outcome.status, outcome.cause, outcome.trace) == (Status.FAILED, Cause.NODE, account)
     assert "supervisor" in outcome.note and note in outcome.note
 
 
-def test_attempt_keeps_its_latest_result_and_no_statistics_of_metrics() -> None:
+def test_attempt_keeps_its_latest_result_and_no_statistics_of_metrics():
     attempt = Attempt("gang", trial("0", "quick"), given={}, shown={}, stub=True)
     attempt.update_last_result({"loss": 0.5, "training_iteration": 1})
     metadata = attempt.run_metadata
@@ -275,5 +272,5 @@ def test_attempt_keeps_its_latest_result_and_no_statistics_of_metrics() -> None:
     assert (metadata.metric_analysis, metadata.metric_n_steps) == ({}, {})
 
 
-def test_supervisor_failure_without_account() -> None:
+def test_supervisor_failure_without_account():
     assert _broken(None, 1.0).note.endswith("no reason known")

@@ -9,7 +9,7 @@ from sweeps.layout import OWN_RANKS, Layout
 from tests.unit.orchestrator.plan.planned import TRIALS
 
 
-def test_ranks_on_several_nodes_are_named_with_their_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_on_several_nodes_are_named_with_their_hosts(monkeypatch):
     hosts = [{"NodeID": "a", "NodeManagerHostname": "left"}, {"NodeID": "b", "NodeManagerHostname": "right"}]
     monkeypatch.setattr(workers_module.ray, "nodes", lambda: hosts)
     workers = WorkerGroup("warm")
@@ -25,9 +25,7 @@ class FakeActor:
 
 
 @pytest.mark.parametrize(("bundles", "started", "prepared"), [(1, [0], 0), (2, [0, 1], 2)])
-def test_ranks_of_a_kept_gang_start_together(
-    monkeypatch: pytest.MonkeyPatch, bundles: int, started: list[int], prepared: int
-) -> None:
+def test_ranks_of_a_kept_gang_start_together(monkeypatch, bundles, started, prepared):
     actors: dict[int, FakeActor] = {}
 
     def start(trial: object, rank: int, *_: object) -> FakeActor:
@@ -48,9 +46,7 @@ def test_ranks_of_a_kept_gang_start_together(
 
 
 @pytest.mark.parametrize(("strategy", "kept"), [("ddp", False), (OWN_RANKS, True)])
-def test_a_further_seed_gets_new_processes_unless_it_is_a_command(
-    monkeypatch: pytest.MonkeyPatch, strategy: str, kept: bool
-) -> None:
+def test_a_further_seed_gets_new_processes_unless_it_is_a_command(monkeypatch, strategy, kept):
     started: list[FakeActor] = []
     monkeypatch.setattr(workers_module, "_start", lambda *_: started.append(FakeActor()) or started[-1])
     monkeypatch.setattr(workers_module.ray, "kill", lambda actor: None)

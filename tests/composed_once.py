@@ -1,0 +1,57 @@
+"""Composing with Hydra in tests: the same shipped files are looked up and merged only once in a process."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import hydra._internal.defaults_list as hydra_defaults
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from omegaconf import DictConfig
+
+from orchestrator.config.search_path import shipped_dirs
+from orchestrator.config.yaml_private import replaced
+
+_LIST = hydra_defaults._create_defaults_list
+_MERGE = ConfigLoaderImpl._compose_config_from_defaults_list
+
+
+@contextmanager
+def composed_once() -> Iterator[None]:
+    """Context in which choices of shipped files have the defaults list, and the merged config, of the time before."""
+    # These are three quarters of the time of a composition, of which the tests make thousands.
+    shipped = {"pkg://hydra.conf", "structured://", *(f"file://{folder}" for folder in shipped_dirs())}
+    lists: dict[Any, Any] = {}
+    merged: dict[Any, DictConfig] = {}
+
+    def places(repo: Any) -> tuple[str, ...]:
+        """Return where Hydra looks for files; nothing where a user has files, which a test may change."""
+        sources = tuple(source.full_path() for source in repo.get_sources())
+        return sources if {*sources} <= shipped else ()
+
+    def listed(repo: Any, config_name: Any, overrides: Any, prepend_hydra: bool, skip_missing: bool) -> Any:
+        choices = (overrides.append_group_defaults, overrides.override_choices, overrides.deletions)
+        key = (places(repo), config_name, prepend_hydra, skip_missing, repr(choices))
+        if not key[0]:
+            return _LIST(repo, config_name, overrides, prepend_hydra, skip_missing)
+        if key not in lists:
+            lists[key] = _LIST(repo, config_name, overrides, prepend_hydra, skip_missing), overrides
+        result, before = lists[key]
+        for name in ("known_choices", "known_choices_per_group", "override_metadata", "deletions"):
+            setattr(overrides, name, copy.deepcopy(getattr(before, name)))
+        return result
+
+    def merge(loader: Any, defaults: Any, repo: Any) -> DictConfig:
+        # The checks of files depend on the choices in Hydra's own section that the command line names.
+        key = (places(repo), *((one.config_path, one.package, one.is_self, one.primary) for one in defaults))
+        if not key[0] or any(name.startswith("hydra") for name in loader._typed):
+            return _MERGE(loader, defaults, repo)
+        if key not in merged:
+            merged[key] = _MERGE(loader, defaults, repo)
+        return copy.deepcopy(merged[key])
+
+    with (
+        replaced(hydra_defaults, "_create_defaults_list", listed),
+        replaced(ConfigLoaderImpl, "_compose_config_from_defaults_list", merge),
+    ):
+        yield
