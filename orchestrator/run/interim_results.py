@@ -103,12 +103,13 @@ class InterimResults:
         metrics, fastest = self._metrics(), self._fastest()
         if fastest:
             rate, unit, trial = max(fastest.values())
-            within = f" (with {self._metric.word} within {self._margin:g} of the best)" if metrics else ""
-            yield f"fastest so far{within * (self._margin < math.inf)}: {trial}, {short_number(rate)} {unit}"
+            has_margin = metrics and self._margin < math.inf
+            within = f"; its {self._metric.word} is within {self._margin:g} of the best" if has_margin else ""
+            yield f"fastest so far: {trial}, {short_number(rate)} {unit}{within}"
             fewest, *others = ((fastest[gpus][0], gpus_in_words(gpus, on_cpu=self._on_cpu)) for gpus in sorted(fastest))
             gains = [f"{words} {rate / fewest[0]:.2f}×" for rate, words in others]
             if gains:
-                yield f"speed-up so far: {', '.join(gains)} the fastest of {fewest[1]}"
+                yield f"speed-up so far over {fewest[1]}: {', '.join(gains)}"
         yield from self._without_speed()
         if metrics:
             best = max(metrics, key=lambda trial_id: self._metric.sign * metrics[trial_id])

@@ -69,6 +69,7 @@ class Display:
         self._ended: Counter[Status] = Counter()
         self._last: deque[tuple[TrialSpec, TrialOutcome, Judgement]] = deque(maxlen=LAST_ENDED)
         self._interim = InterimResults(self._metric, margin)
+        self._told: set[str] = set()  # notes of ended trials that were printed
         self._footer = self._invalid = ""  # the lines of the results so far, and the counts of invalid timings
         self._widest_label = 0  # the table's columns never get narrower
         self._idle_since = time.monotonic()
@@ -123,7 +124,10 @@ class Display:
             done = f"[{self._ended.total():{len(str(self._total))}}/{self._total}]"
             line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {_label(trial)}"
             line += "".join(f"  {name} {short_number(value)}" for name, value in figures.items())
-            notes = [_PURPOSES.get(trial.purpose, ""), outcome.note]
+            # What all trials of a command have in common is told once.
+            is_known = outcome.status is Status.OK and outcome.note in self._told
+            self._told.add(outcome.note)
+            notes = [_PURPOSES.get(trial.purpose, ""), "" if is_known else outcome.note]
             notes += [f"timed as {timed_with[:SHOWN_DIGITS]}"] if (timed_with := _timed_with(trial)) else []
             notes += [with_reasons(FAULTS[judgement.fault][0], judgement)] if judgement.fault else []
             line += "".join(f"  {note}" for note in notes if note)

@@ -296,7 +296,7 @@ def _remarks(
     )
     deciding = [name for name in {*figures, *context.metrics} - {"loss"} if is_higher_better(name) is not None]
     if metrics.output.likely.declaration and not deciding:
-        yield f"no metric decides; what the output has is read by {metrics.output.likely.declaration}"
+        yield f"no metric to choose by was read; the output has one: {metrics.output.likely.declaration}"
     # What is printed instead of a number, as `null`, may stand for nan.
     if metrics.output.unread_epoch is not None:
         yield f"no metric of epoch {metrics.output.unread_epoch:g} was read"

@@ -43,6 +43,16 @@ def test_without_a_terminal_a_trial_is_one_line():
     ]
 
 
+@pytest.mark.parametrize(("cause", "times"), [(Cause.NONE, 1), (Cause.ERROR, 2)])
+def test_a_note_that_ok_trials_share_is_printed_once(cause, times):
+    screen = console(terminal=False)
+    with Display(screen, waiting=TRIALS[:2]) as display:
+        for trial in TRIALS[:2]:
+            display.started(trial)
+            display.finished(trial, TrialOutcome(cause=cause, wall_s=1.0, note="nothing reports an accuracy"))
+    assert screen.file.getvalue().count("nothing reports an accuracy") == times
+
+
 @pytest.mark.parametrize(
     ("trials", "line"),
     [
