@@ -42,6 +42,7 @@ _THEN = (
     "samples_per_s",
     "val_accuracy",
     "accuracy",
+    "accuracy_verdict",
     "timing_valid",
 )
 """Columns of frames in the order of their importance: what a row is, then what was found. The others follow."""
@@ -156,14 +157,19 @@ class SweepResults:
     def summary(self) -> pd.DataFrame:
         """One row per cell (trials that differ only by seed): the columns of `tables/summary.csv`, the label first.
 
-        The cells with the shortest epochs come first. `_lo` and `_hi` bound 95% intervals. A missing value means not
-        measured. `speedup` is the scaling: the throughput over that of the fewest GPUs at the same batch. It and the
-        efficiency are missing unless the timings of the cell and its baseline are valid. The speed-up of the answer,
-        over one baseline for all cells, is in `recommendation`.
+        The cells with the shortest epochs come first, and those whose `accuracy_verdict` is `worse` last. `_lo` and
+        `_hi` bound 95% intervals. A missing value means not measured. `speedup` is the scaling: the throughput over
+        that of the fewest GPUs at the same batch. It and the efficiency are missing unless the timings of the cell and
+        its baseline are valid. The speed-up of the answer, over one baseline for all cells, is in `recommendation`.
         """
+        import pandas as pd
+
         from orchestrator.decision.eligibility import speeds_known
 
-        cells = self._table("summary").sort_values("epoch_s", kind="stable", ignore_index=True)
+        cells = self._table("summary")
+        # The fastest cells are often those that no longer learn.
+        order = pd.DataFrame({"is_worse": cells["accuracy_verdict"] == "worse", "epoch_s": cells["epoch_s"]})
+        cells = cells.loc[order.sort_values(["is_worse", "epoch_s"], kind="stable").index].reset_index(drop=True)
         relative = [column for column in cells.columns if column.startswith(("speedup", "efficiency"))]
         return cells.assign(**{column: cells[column].where(speeds_known(cells)) for column in relative})
 

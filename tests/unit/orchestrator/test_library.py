@@ -92,6 +92,21 @@ def test_speed_ups_need_valid_timings(disturbed, tmp_path):
     assert pd.isna(summary["efficiency"][1]) == (disturbed == 1) and summary["samples_per_s"].notna().all()
 
 
+def test_cells_that_are_less_accurate_come_last(tmp_path):
+    (tmp_path / "journal.jsonl").touch()
+    (tmp_path / "tables").mkdir()
+    # More GPUs are faster; four of them lose all accuracy.
+    metrics = {gpus: {"samples_per_s": 100.0 * gpus, "accuracy": 0.9 if gpus < 4 else 0.1} for gpus in (1, 2, 4)}
+    records = [
+        record_of(gpus, seed, metrics=figures | {"accuracy": figures["accuracy"] + seed / 1000, "epoch_s": 8.0 / gpus})
+        for gpus, figures in metrics.items()
+        for seed in range(3)
+    ]
+    collect(records, scaling="weak", reference_batch_size=32)[1].to_parquet(tmp_path / "tables/summary.parquet")
+    summary = load_results(tmp_path).summary
+    assert summary["gpus"].tolist() == [2, 1, 4] and summary["accuracy_verdict"].tolist()[2] == "worse"
+
+
 def test_curves_have_the_axes_of_their_trials(tmp_path):
     record = record_of(2, 0)
     folder = ResultsFolder(tmp_path)
