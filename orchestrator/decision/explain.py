@@ -344,7 +344,8 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     for axis in ("gpus", "global_batch_size", "lr_multiplier"):
         least, most = contenders.tried[axis].min(), contenders.tried[axis].max()
         if least < most and (cell[axis] == most or (axis == "lr_multiplier" and cell[axis] == least)):
-            yield remark("at_the_edge", axis=axis, value=cell[axis], largest=bool(cell[axis] == most))
+            at_most = bool(cell[axis] == most)
+            yield remark("at_the_edge", axis=axis, value=cell[axis], largest=at_most, on_cpu=contenders.on_cpu)
     if (launch_bound(contenders.cells) & contenders.cells["n_processes"].fillna(1).eq(1))[chosen]:
         yield remark("launch_bound", share=cell["launch_share"])
 

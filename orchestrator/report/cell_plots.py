@@ -37,7 +37,7 @@ def cell_plots(cells: pd.DataFrame, rows: Sequence[Row], recommendation: Recomme
     """Return the charts of cells, in the order of the report; `rows` are those of `cell_rows`."""
     return [
         trade_off(cells, pd.DataFrame(list(rows)), recommendation),
-        speedup(cells),
+        *speedup(cells, rows),
         accuracy(cells, recommendation.terms.metric),
         time_to_target(cells),
         why_not_linear(cells),

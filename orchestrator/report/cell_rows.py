@@ -21,20 +21,27 @@ from orchestrator.decision.eligibility import speeds_known
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
 from orchestrator.statistics.intervals import logs, mean_interval
-from orchestrator.text.cell_labels import ALWAYS, Row, cell_label, gpus_in_words, in_order, short_names, varying
+from orchestrator.text.cell_labels import ALWAYS, Row, cell_label, gpus_in_words, in_order, named, varying
+from sweeps.gpus import cost_of
 from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.status import Status
 
 _ENDS = ("", "_lo", "_hi")  # of the names of a value and of the ends of its interval
 
 
-def with_times(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells with the time that the recommendation compares: `time_s` and the ends of its interval."""
+def with_times(cells: pd.DataFrame, trials: pd.DataFrame, price_per_gpu_hour: float | None = None) -> pd.DataFrame:
+    """Return the cells with the time that the recommendation compares, `time_s` and the ends of its interval.
+
+    `cost` is that of this time: GPU-hours without a price, and NaN on CPUs.
+    """
     timed = with_valid_timings(trials)
     ok = timed[timed["status"] == Status.OK.value]
     seconds = mean_interval(logs(by_seed(cells["cell_id"], ok.assign(time_s=time_s(ok, None).values), "time_s")))
     ends = zip(_ENDS, (seconds.point, seconds.lo, seconds.hi), strict=True)
-    return cells.assign(**{f"time_s{end}": np.exp(values) for end, values in ends})
+    times = {f"time_s{end}": np.exp(values) for end, values in ends}
+    held = cells["cell_id"].map(trials.groupby("cell_id")["gpus_held"].mean()).where(cells["device"] != "cpu")
+    hours = times["time_s"] * held / 3600
+    return cells.assign(**times, cost=hours if price_per_gpu_hour is None else cost_of(hours, price_per_gpu_hour))
 
 
 def cell_rows(cells: pd.DataFrame, recommendation: Recommendation) -> list[dict[str, Any]]:
@@ -160,7 +167,7 @@ def _panel_title(row: Row, columns: Sequence[str], cells: pd.DataFrame) -> str:
     parts = [
         gpus_in_words(row["gpus"], on_cpu=vega.is_on_cpu(cells)) if "gpus" in columns else "",
         str(row["lr_rule"]) if "lr_rule" in columns else "",
-        *(f"{short}={vega.filter_value(row[column])}" for column, short in short_names(others).items()),
+        named(row, others),
     ]
     return vega.label_of(", ".join(filter(None, parts)))
 

@@ -58,19 +58,11 @@ function step(figure, event) {
   tellAt(box.x + box.width / 2, box.y + box.height / 2, text);
 }
 
-// A chart or its panels in the width of the figure. The first screen shows only the first panel.
-function fitted(spec, width, labelLimit, first, rows) {
+// A chart or its panels in the width of the figure.
+function fitted(spec, width) {
   const found = structuredClone(spec);
   if (touch.matches) dropZoom(found);
-  if (found.height?.step) return { ...found, width: width - labelLimit - 70 };
   if (!found.facet) return { ...found, width, autosize: { type: "fit-x", contains: "padding" } };
-  if (first) {
-    const { facet, columns, spec: panel, transform, ...rest } = found;
-    const only = [...transform.slice(0, -1), { filter: "datum.panel_rank === 1" }];
-    const [nearest] = rows.filter((row) => row.compared && row.speedup !== null).sort((a, b) => a.panel_order - b.panel_order);
-    const title = nearest?.panel ? { title: { text: nearest.panel.split(", "), anchor: "start", fontSize: 11 } } : {};
-    return { ...rest, ...panel, ...title, transform: only, width, height: 240, autosize: { type: "fit-x", contains: "padding" } };
-  }
   found.columns = Math.max(1, Math.floor(width / 350));
   // The axis of the first column takes 70 pixels, the space between two panels 20.
   found.spec.width = Math.floor((width - 70) / found.columns) - 20;
@@ -101,8 +93,8 @@ async function draw(figure) {
   const rows = datasets[data].filter((row) => chosen === null || chosen.has(row.cell));
   const config = structuredClone(page.themes[dark.matches ? "dark" : "light"]);
   const width = figure.clientWidth;
-  config.axis.labelLimit = Math.round(Math.min(260, width * 0.42));
-  const shown = { ...fitted(spec, width, config.axis.labelLimit, figure.dataset.first, rows), data: { values: rows } };
+  config.axis.labelLimit = Math.round(Math.min(400, width * 0.42));
+  const shown = { ...fitted(spec, width), data: { values: rows } };
   fitLegends(shown, width, rows);
   const options = { mode: "vega-lite", renderer: "svg", ast: true, actions: false, defaultStyle: false, config, tooltip: showTip };
   figure.view?.finalize();

@@ -33,7 +33,7 @@ from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import IS_BEST, Candidates
 from orchestrator.tables.critical_batch import CRITICAL_BATCH
 from orchestrator.tables.not_counted import not_counted
-from orchestrator.tables.recommendation import TIE_LABEL, cost_of_settling, in_sentences
+from orchestrator.tables.recommendation import TIE_LABEL, in_sentences, next_step
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.text import numbers
 from orchestrator.text.cell_labels import seeds_in_words, varying
@@ -42,8 +42,11 @@ from orchestrator.text.numbers import one_line
 from sweeps.printable import HARMFUL, printable
 from sweeps.status import Status
 
-FIRST_PLOTS = ("trade_off", "speedup")
-"""The charts of the first screen, as far as they are drawn."""
+BESIDE = "speedup"
+"""The chart beside the answers, if it has no panels."""
+
+FIRST_PLOTS = ("trade_off", "combinations")
+"""The charts below the answers, as far as they are drawn."""
 
 MOST_CHOICES = 8
 """The most lines of the lists of reasons."""
@@ -68,11 +71,13 @@ def write_report(end: SweepEnd) -> list[Problem]:
 
 def rendered(end: SweepEnd, samples: Sequence[curve_plots.TelemetrySamples] = ()) -> str:
     """Return the page as HTML; `samples` are telemetry to draw."""
-    end = replace(end, cells=with_times(end.cells, end.trials))
+    price = end.recommendation.terms.report.price_per_gpu_hour
+    end = replace(end, cells=with_times(end.cells, end.trials, price))
     cells, recommendation = end.cells, end.recommendation
     rows = cell_rows(cells, recommendation)
     plots = plots_of(end, rows, samples)
     drawn = [plot for plot in plots if plot.spec]
+    beside = [plot for plot in drawn if plot.name == BESIDE and "facet" not in (plot.spec or {})]
     tables = {
         "cells": cell_table(cells, recommendation),
         "trials": trial_table(end.trials, cells, recommendation.terms.metric),
@@ -95,7 +100,7 @@ def rendered(end: SweepEnd, samples: Sequence[curve_plots.TelemetrySamples] = ()
         facts=key_facts(end),
         recommendation=recommendation,
         text=in_sentences(recommendation),
-        settling=cost_of_settling(recommendation, end.trials) if recommendation.commands else "",
+        next=next_step(recommendation, end.trials),
         candidates=Candidates.of(recommendation),
         tied=Candidates.tied(recommendation),
         tie_label=TIE_LABEL,
@@ -107,9 +112,9 @@ def rendered(end: SweepEnd, samples: Sequence[curve_plots.TelemetrySamples] = ()
         not_counted=not_counted(end),
         none_ok=bool((cells["n_ok"] == 0).all()),  # then the cells that are not ok come first
         provenance=provenance(end),
+        beside=beside[0] if beside else None,
         first=[plot for plot in drawn if plot.name in FIRST_PLOTS],
-        plots=[plot for plot in drawn if plot.name not in FIRST_PLOTS],
-        panels=[plot for plot in drawn if plot.name == "speedup" and len({row["panel"] for row in rows}) > 1],
+        plots=[plot for plot in drawn if plot.name not in FIRST_PLOTS and plot not in beside],
         absent=[plot for plot in plots if not plot.spec],
         most=MOST_CHOICES,
         content=Markup(_content(rows, drawn, tables)),

@@ -20,16 +20,18 @@ from orchestrator.tables.speedup import efficiency_text, speedup_text
 from orchestrator.text import numbers
 from orchestrator.text.cell_labels import (
     ALWAYS,
+    WORDS,
     Row,
     cell_label,
     figure,
     in_order,
+    short_names,
     status,
     throughput_of,
     timed_figure,
     varying,
 )
-from orchestrator.text.numbers import one_line
+from orchestrator.text.numbers import one_line, suited
 
 MOST_ROWS = 2000
 """The most rows of a table in the page; the files hold all."""
@@ -57,8 +59,11 @@ def cell_table(cells: pd.DataFrame, recommendation: Recommendation) -> dict[str,
         p_best=[best for _, best in chances],
         role=[role_of(row, recommendation) for row in ordered.to_dict("records")],
     )
-    metric = recommendation.terms.metric
-    columns = {title.replace(_METRIC, f"{metric.word} "): column for title, column in _OF_CELLS.items()}
+    metric, report = recommendation.terms.metric, recommendation.terms.report
+    unit = suited("GPU-hours" if report.price_per_gpu_hour is None else report.unit_of_cost, *ordered["cost"])
+    ordered = ordered.assign(cost=ordered["cost"] / unit.size)
+    words = {_METRIC: f"{metric.word} holds", _COST: f"cost [{unit.name}]"}
+    columns = {words.get(title, title): column for title, column in _OF_CELLS.items()}
     table = _table(ordered, cells, columns, metric, metrics_before="val. accuracy")
     # Shown by time at first; the rows keep the order of the charts' rows.
     titles = [title for title, _ in table["columns"]]
@@ -132,8 +137,8 @@ def _words(text: Callable[[Row], str]) -> Column:
     return Column(text=text, is_number=False)
 
 
-_METRIC = "metric "
-"""Stands for the word of the metric of choice."""
+_METRIC, _COST = "metric holds", "cost"
+"""Stand for titles with the word of the metric of choice, and with the unit."""
 
 _IN_HEADING = ("status", "seeds ok", "valid timings")
 
@@ -141,19 +146,19 @@ _OF_CELLS: Columns = {
     "role": _words(lambda row: str(row["role"])),
     "time [s]": _timed("time_s"),
     "val. accuracy": _measured("val_accuracy", _three),
-    f"{_METRIC}holds": _chance("p_within"),
+    _METRIC: _chance("p_within"),
     IS_BEST: _chance("p_best"),
     "scaling": Column(text=speedup_text),
     # Without its interval, which is as wide as that of the scaling.
     "efficiency": Column(text=lambda row: efficiency_text(row, interval=False)),
-    "trial cost": _measured("cost"),
+    _COST: _timed("cost"),
     "memory [GB]": _measured("peak_memory_gb"),
     "status": _words(status),
     "seeds ok": Column(text=lambda row: f"{row['n_ok']}/{row['n_seeds']}"),
     "valid timings": Column(
         text=lambda row: f"{row['n_timed'] if row['timing_valid'] is True else 0} of {row['n_ok']}"
     ),
-    "total [s]": _timed("total_s"),
+    "with start-up [s]": _timed("total_s"),
     "test accuracy": _measured("accuracy", _three),
     "epoch [s]": _timed("epoch_s"),
     "first epoch [s]": _measured("first_epoch_s"),
@@ -188,9 +193,17 @@ _OF_TRIALS: Columns = {
 def filters(cells: pd.DataFrame) -> list[Mapping[str, Any]]:
     """Return a menu for each axis with several values, but not too many: `title`, `field` of the rows, `values`."""
     menus: list[Mapping[str, Any]] = []
-    for column in (*ALWAYS, *varying(cells)):
+    differing = varying(cells)
+    names = {column: name for column, name in short_names(differing).items() if column not in WORDS}
+    for column in (*ALWAYS, *differing):
         values = [filter_value(value) for value in in_order(cells, [column])[column].unique()]
         # A menu with one value filters nothing.
         if 1 < len(values) <= MOST_OPTIONS:
-            menus.append({"title": one_line(word(column, cells)), "field": f"axis:{column}", "values": values})
+            menus.append(
+                {
+                    "title": one_line(names.get(column) or word(column, cells)),
+                    "field": f"axis:{column}",
+                    "values": values,
+                }
+            )
     return menus

@@ -38,7 +38,7 @@ MOST_OPTIONS = 60
 PANEL = {"width": 250, "height": 180}
 """The size of a panel in the static files; the page fits panels to its width."""
 
-LABEL_CHARACTERS = 80
+LABEL_CHARACTERS = 200
 """The most characters of a cell's label; longer ones are cut."""
 
 
@@ -196,7 +196,6 @@ def bars(label: str, value: str, title: str, *, colour: Mapping[str, Any] | None
             "type": "nominal",
             "title": None,
             "sort": {"field": "order", "op": "min"},
-            "axis": {"labelLimit": 260},
         },
         "x": {
             **quantity(value, title, **({"domain": [0, 1]} if percent else {})),
@@ -291,7 +290,7 @@ def theme(name: str) -> dict[str, Any]:
         "font": "system-ui, 'DejaVu Sans', sans-serif",
         "view": {"stroke": "transparent"},
         "range": {"category": list(SERIES[name]), "ordinal": list(SERIES[name]), "symbol": list(MARKS)},
-        "axis": {**axis, "tickColor": _FRAME[name], "titleFontWeight": "normal", "labelLimit": 220},
+        "axis": {**axis, "tickColor": _FRAME[name], "titleFontWeight": "normal", "labelLimit": 400},
         "axisY": {"titleAngle": 0, "titleAlign": "left", "titleAnchor": "end", "titleX": 0, "titleY": -10},
         "legend": {
             "labelColor": ink,

@@ -5,8 +5,10 @@ All draw the rows of `cell_rows`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -17,7 +19,7 @@ from orchestrator.report import plot as vega
 from orchestrator.report.plot import Plot, Spec
 from orchestrator.tables.speedup import one_process
 from orchestrator.text import numbers
-from orchestrator.text.cell_labels import cell_label, varying
+from orchestrator.text.cell_labels import Row, cell_label, varying
 
 
 def _is_compared(cells: pd.DataFrame) -> pd.Series[bool]:
@@ -25,8 +27,12 @@ def _is_compared(cells: pd.DataFrame) -> pd.Series[bool]:
     return cells["cell_id"] != cells["baseline_cell_id"]
 
 
-def speedup(cells: pd.DataFrame) -> Plot:
-    """Return the chart of the throughput over that of the fewest GPUs at the same batch, beside the ideal."""
+def speedup(cells: pd.DataFrame, rows: Sequence[Row]) -> list[Plot]:
+    """Return the chart of the throughput over that of the fewest GPUs at the same batch, beside the ideal.
+
+    If the compared cells differ in further axes, the first chart has a line of points for each of their combinations.
+    The second one, for three or more numbers of GPUs, has a panel for each.
+    """
     gpus = vega.word("gpus", cells)
     known = cells[cells["speedup"].notna()]
     # The reason stands in the page, so that a missing chart is no riddle.
@@ -39,14 +45,23 @@ def speedup(cells: pd.DataFrame) -> Plot:
         name="speedup",
         title=f"Scaling to more {gpus}",
         about=f"Throughput as a multiple of that of the fewest {gpus}, at the same {vega.fixed_batch(cells)}"
-        f" ({cells['scaling'].iloc[0]} scaling). Dashed: the ideal, in proportion to the {gpus}. Percentages: share of"
-        f" the ideal. {vega.ABOUT_INTERVALS}",
+        f" ({cells['scaling'].iloc[0]} scaling). Dashed: the ideal, in proportion to the {gpus}, of which percentages"
+        f" are shares. {vega.ABOUT_INTERVALS}",
         absent=absent,
     )
     if plot.absent:
-        return plot
-    layers = _one_step(known) if known["gpus"].nunique() <= 2 else _several_steps(known)
-    return replace(plot, spec=vega.in_panels(layers, _ONE_RATE, field="panel"), remarks=one_process(cells))
+        return [plot]
+    is_one_step = known["gpus"].nunique() <= 2
+    layers = _one_step(known, "fixed_batch") if is_one_step else _several_steps(known)
+    if len({row["panel"] for row in rows if row["compared"] and not math.isnan(row["speedup"])}) == 1:
+        spec: Spec = {"transform": _ONE_RATE, "width": 400, "height": 220, "layer": layers}
+        return [replace(plot, spec=spec, remarks=one_process(cells))]
+    lines = {"transform": [*_ONE_RATE, *_MOST_LINES], "width": 560, "height": {"step": 24}}
+    combined = replace(plot, name="combinations", spec={**lines, "layer": _one_step(known, "panel")})
+    if is_one_step:
+        return [replace(combined, remarks=one_process(cells))]
+    panels = vega.in_panels(layers, _ONE_RATE, field="panel")
+    return [combined, replace(plot, title=f"{plot.title}, in panels", spec=panels, remarks=one_process(cells))]
 
 
 _ONE_RATE: Sequence[Spec] = (
@@ -63,54 +78,95 @@ _ONE_RATE: Sequence[Spec] = (
 )
 """Keeps one cell of those that differ in the learning rate alone, and the panels with a speed-up."""
 
+_MOST_LINES: Sequence[Spec] = (
+    {"filter": "datum.compared"},
+    {"window": [{"op": "dense_rank", "as": "panel_rank"}], "sort": [{"field": "panel_order"}]},
+    {"filter": f"datum.panel_rank <= {vega.MOST_BARS}"},
+)
+"""Keeps the panels nearest the chosen cell."""
 
-def _one_step(known: pd.DataFrame) -> list[Spec]:
-    """Return the layers for a single step of the GPUs: a row for each batch, with its ideal."""
+
+def _one_step(known: pd.DataFrame, line: str) -> list[Spec]:
+    """Return the layers with a line of points for each batch or panel, beside their ideals.
+
+    With one batch or one panel to a line, the figures stand at its right edge.
+    """
+    compared = known[_is_compared(known)]
+    counts = sorted(set(compared["gpus"]))
     # Room for the labels right of the largest value.
+    has_labels = line == "fixed_batch"
     most = max(float((known["speedup"] / known["efficiency"]).max()), float(known["speedup"].max()))
-    x = {**vega.quantity("speedup", "scaling", domain=[0, 1.3 * most], nice=False), "axis": {"tickCount": 4}}
-    place = {"x": x, "y": vega.category("fixed_batch", vega.fixed_batch(known), axis={"grid": False})}
-    # Every point has the larger number of GPUs, so that a legend would have one entry.
+    room = [0, (1.3 if has_labels else 1.05) * most]
+    x = {**vega.quantity("speedup", "scaling", domain=room, nice=False), "axis": {"tickCount": 4}}
+    y = vega.category("fixed_batch", vega.fixed_batch(known), axis={"grid": False})
+    best_first = {"field": "speedup", "op": "max", "order": "descending"}
+    of_panels = {"field": "panel", "type": "nominal", "title": None, "sort": best_first}
+    place = {"x": x, "y": y if has_labels else {**of_panels, "axis": {"grid": True}}}
+    # If every point has the larger number of GPUs, a legend would have one entry.
     look = {"color": {**vega.coloured_gpus(known), "legend": None}}
+    if not has_labels:
+        look = {"color": vega.category("fixed_batch", vega.fixed_batch(known))}
+        look |= {"shape": vega.category("gpus", vega.word("gpus", known))} if len(counts) > 1 else {}
     drawn = "isValid(datum.speedup) && datum.compared"
     shown = {name: value for name, value in vega.POINT.items() if name not in vega.FADED}
     points = vega.mark("point", {**place, **look, **shown}, where=drawn, size=70, filled=True, opacity=1)
-    # At the right edge no line crosses the labels.
-    edge = {**place, "x": {"datum": x["scale"]["domain"][1], "type": "quantitative", "scale": x["scale"]}}
-    texts = vega.mark("text", {**edge, "text": {"field": "label"}}, where=drawn, align="right", dy=-8, clip=False)
-    label = "format(datum.speedup, '.2f') + '× (' + format(datum.efficiency, '.0%') + ')'"
-    return [
+    guides: list[Spec] = [
         vega.mark("rule", {"x": {"datum": 1}}, opacity=0.5),
         vega.mark("rule", {"x": {**x, "field": "ideal"}}, where=drawn, strokeDash=[5, 4], color=vega.GREY),
         vega.interval("x", {**place, **look}, where=drawn, strokeWidth=3),
         points,
-        {**texts, "transform": [*texts["transform"], {"calculate": label, "as": "label"}]},
     ]
+    if not has_labels:
+        return guides
+    # At the right edge no line crosses the labels.
+    edge = {**place, "x": {"datum": room[1], "type": "quantitative", "scale": x["scale"]}}
+    texts = vega.mark("text", {**edge, "text": {"field": "label"}}, where=drawn, align="right", dy=-8, clip=False)
+    label = "format(datum.speedup, '.2f') + '× (' + format(datum.efficiency, '.0%') + ')'"
+    return [*guides, {**texts, "transform": [*texts["transform"], {"calculate": label, "as": "label"}]}]
 
 
 def _several_steps(known: pd.DataFrame) -> list[Spec]:
     """Return the layers for three or more numbers of GPUs: a line for each batch, and the ideal."""
     counts = list(known["gpus"].unique())
     # The ideal is a straight line only if both axes are logarithmic.
-    scale = {"type": "log", "base": 2, "nice": False}
+    scale: dict[str, Any] = {"type": "log", "base": 2, "nice": False}
+    ideals = known["speedup"] / known["efficiency"]
+    # A point on an edge would be cut.
+    scale["domain"] = [min(1.0, known["speedup"].min()) / 1.15, max(ideals.max(), known["speedup"].max()) * 1.15]
     y = {**vega.quantity("speedup", "scaling", **scale), "axis": {"format": "~r", "tickCount": 5}}
     place = {"x": vega.doubling("gpus", vega.word("gpus", known), counts), "y": y}
     look = {"color": vega.category("fixed_batch", vega.fixed_batch(known))}
     drawn = "isValid(datum.speedup)"
+    lines = {"groupby": ["panel", "fixed_batch"]}
     # The efficiency stands at the end of each line, that is at its most GPUs.
     at_end = [
         {"filter": f"{drawn} && datum.compared"},
-        {"joinaggregate": [{"op": "max", "field": "gpus", "as": "most_gpus"}], "groupby": ["panel", "fixed_batch"]},
+        {"joinaggregate": [{"op": "max", "field": "gpus", "as": "most_gpus"}], **lines},
         {"filter": "datum.gpus === datum.most_gpus"},
         {"calculate": "format(datum.efficiency, '.0%')", "as": "label"},
     ]
     ideal = {**place, "y": {**y, "field": "ideal", "aggregate": "max"}}
+    # A cell with the fewest GPUs may stand in another panel, because its strategy is another one.
+    fewest = [
+        {"op": "min", "field": "is_compared", "as": "all_compared"},
+        {"op": "min", "field": "gpus", "as": "fewest"},
+    ]
+    from_baseline = [
+        {"filter": drawn},
+        {"joinaggregate": fewest, **lines},
+        {"filter": "datum.all_compared === 1 && datum.gpus === datum.fewest"},
+        {"calculate": "datum.gpus / datum.ideal", "as": "fewer"},
+        {"calculate": "1", "as": "one"},
+    ]
+    start = {**place, **look, "x": {**place["x"], "field": "fewer"}, "x2": {"field": "gpus"}}
+    start |= {"y": {**y, "field": "one"}, "y2": {"field": "speedup"}}
     points = vega.mark("point", {**place, **look, **vega.POINT}, where=drawn, size=55, filled=True)
     texts = {**place, **look, "text": {"field": "label"}}
     return [
         vega.mark("line", ideal, where=drawn, strokeDash=[5, 4], color=vega.GREY),
         vega.band({**place, **look}, where=drawn),
         vega.mark("line", {**place, **look, **vega.FADED}, where=drawn),
+        {**vega.mark("rule", {**start, **vega.FADED}, strokeWidth=1.6), "transform": from_baseline},
         {**points, "params": [vega.ZOOM, vega.picked("fixed_batch")]},
         {**vega.mark("text", texts, align="left", dx=7, fontSize=10, clip=False), "transform": at_end},
     ]

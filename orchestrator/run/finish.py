@@ -112,7 +112,7 @@ def tables_written(
     }
     made = {file: steps.run(file, make) for file, make in makers.items()}
     documents = {file: document for file, document in made.items() if document is not None}
-    texts = _texts(recommendation, str(cells["sweep"].iloc[0]), documents)
+    texts = _texts(recommendation, trials, str(cells["sweep"].iloc[0]), documents)
     write_tables(folder, trials, cells, texts, terms.metric)
     price = request.settings.report.price_per_gpu_hour
     is_for_none = price is not None and recommendation.on_cpu
@@ -134,11 +134,13 @@ def tables_written(
     )
 
 
-def _texts(recommendation: Recommendation, sweep: str, documents: Mapping[str, Document]) -> dict[str, str]:
+def _texts(
+    recommendation: Recommendation, trials: pd.DataFrame, sweep: str, documents: Mapping[str, Document]
+) -> dict[str, str]:
     """Return the texts of the recommendation's files, of the documents and of their numbers, by the files' names."""
     # All files of one report together: a reader must not find a new table beside an old recommendation.
     texts = {
-        "recommendation.md": recommendation_markdown(recommendation, sweep),
+        "recommendation.md": recommendation_markdown(recommendation, trials, sweep),
         "recommendation.json": recommendation_json(recommendation, sweep),
     }
     for file, document in documents.items():

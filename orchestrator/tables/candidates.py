@@ -158,13 +158,17 @@ def _table(
     if not cells:
         return None
     axes, others = _of_axes(cells)
+    names = [cell_label({**cell.values, **cell.further}, others) for cell in cells]
+    rates = [f", LR {cell.values['lr']:.3g}" if isinstance(cell.values["lr"], float | int) else "" for cell in cells]
+    named = list(zip(names, rates, strict=True))
     lines = [line for line in _lines(recommendation, cells) if {*line.texts} - {"", "-"}]
     return Candidates(
         cells=cells,
         roles=[roles[cell.cell_id] for cell in cells],
         n_called=len(called),
         heading=f"{gpu_word(on_cpu=recommendation.on_cpu, one=True)}×batch rule",
-        names=[cell_label({**cell.values, **cell.further}, others) for cell in cells],
+        # Cells that differ in the rate alone have it in their names, too.
+        names=[name + rate if names.count(name) > named.count((name, rate)) else name for name, rate in named],
         setups=[_setup(cell, on_cpu=recommendation.on_cpu) for cell in cells],
         lines=[*axes, *lines],
     )
@@ -185,7 +189,9 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     # Where one cell is to be run, but is not surely the best, its likeliest rival is the open question.
     is_open = recommendation.verdict == UNDECIDED and len(calls(recommendation)) == 1
     likely = [rival for rival in recommendation.rivals if is_open or rival.p_best > recommendation.p_best]
-    excluded = [rival.cell_id for rival in likely if not rival.eligible][:1]
+    in_question = [rival for rival in likely if not rival.eligible][:1]
+    in_question += [rival for rival in rivals_to_settle(recommendation) if rival.cell_id not in tied]
+    rivals = {rival.cell_id: "" if rival.eligible else "may miss the margin" for rival in in_question}
     best_of = {count.cell_id: f"best on {count.name}" for count in reversed(recommendation.gpu_counts)}
     worth: dict[str | None, str] = {
         cell.cell_id: f"on {gpus_in_words(step.gpus, on_cpu=recommendation.on_cpu)}"
@@ -196,7 +202,7 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     known = [
         *calls(recommendation).items(),
         (baseline, "baseline"),
-        *[(cell_id, "may miss the margin") for cell_id in excluded],
+        *rivals.items(),
         *[(cell_id, "") for cell_id in worth if cell_id not in tied],
         (recommendation.cheapest_cell_id, "cheapest"),
         (recommendation.poor_reference_cell_id, "reference batch"),
@@ -206,7 +212,7 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     for cell_id, role in known:
         if cell_id is not None:
             roles[cell_id] = ", ".join(filter(None, [roles.get(cell_id, ""), role]))
-    further = {**worth, **best_of, second: "runner-up"}
+    further: dict[str | None, str] = {**dict.fromkeys(rivals, "rival"), **worth, **best_of, second: "runner-up"}
     return {cell_id: role or further.get(cell_id, "") for cell_id, role in roles.items()}
 
 
@@ -243,6 +249,13 @@ def equal_rivals(recommendation: Recommendation) -> list[Cell]:
     tie = recommendation.verdict == TIED
     eligible = [rival for rival in recommendation.rivals if rival.eligible]
     return [rival for rival in eligible if rival.p_best > recommendation.p_best or (tie and rival.tied)]
+
+
+def rivals_to_settle(recommendation: Recommendation) -> list[Cell]:
+    """Return the rivals that get further seeds, without the cells to run."""
+    grows = {more.cell_id for more in recommendation.more_seeds}
+    called = calls(recommendation)
+    return [rival for rival in recommendation.rivals if rival.cell_id in grows and rival.cell_id not in called]
 
 
 def by_rate(cells: Sequence[Cell]) -> str:

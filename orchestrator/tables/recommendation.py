@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.config.commands import command
 from orchestrator.decision.choice import LOSS_QUANTILE
 from orchestrator.decision.recommendation import (
     CLEAR,
@@ -24,6 +25,7 @@ from orchestrator.decision.recommendation import (
     Cell,
     GpuCount,
     Recommendation,
+    Remark,
 )
 from orchestrator.decision.thresholds import SAFE, TIE
 from orchestrator.store.files import finite
@@ -34,6 +36,7 @@ from orchestrator.tables.candidates import (
     calls,
     equal_rivals,
     quotient,
+    rivals_to_settle,
     signed,
     used_now,
     without_rate,
@@ -85,8 +88,6 @@ class RecommendationText:
     """Whether more GPUs are worth it, whether larger batches are safe, and the runner-up or the tied cells."""
     facts: Labelled
     """What the choice holds for, and why it is provisional."""
-    next: str
-    """What to do next, if no command makes the choice more certain; empty without a choice."""
     caveats: Sequence[str]
     """Reasons why it is provisional, as phrases."""
     behind: str
@@ -102,7 +103,75 @@ class RecommendationText:
         return " ".join(filter(None, [self.lead, *self.details, *caveats]))
 
 
-def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> str:
+@dataclass(frozen=True, kw_only=True)
+class NextStep:
+    """A next step; its text is empty without a choice."""
+
+    text: str
+    command: str = ""
+    """The line to type, if any."""
+    change: str = ""
+    """What differs from the sweep's command, where there is no room for the whole one."""
+
+
+def next_step(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
+    """Return what to do next: settle the verdict, or else extend the axis at whose edge the choice is."""
+    if recommendation.commands:
+        settling = _cost_of_settling(recommendation, trials)
+        return NextStep(text=settling, command=recommendation.commands[0], change="mode=settle")
+    chosen = recommendation.chosen
+    if chosen is None:
+        return NextStep(text="")
+    remarks = {remark.code: remark for remark in reversed(recommendation.sensitivity)}
+    for code in _UNSETTLED:
+        if code in remarks:
+            return NextStep(text=sentence(remarks[code]))
+    if "at_the_edge" in remarks:
+        return _beyond(remarks["at_the_edge"], chosen, recommendation)
+    if recommendation.verdict in (CLEAR, SPEED_ONLY):
+        return NextStep(text=f"nothing is left to settle: train with {recommendation.name}.")
+    if recommendation.verdict == TIED:
+        tell = "further seeds would hardly tell the tied cells apart"
+        return NextStep(text=f"train with {recommendation.name}: {tell}.")
+    return NextStep(text="no further seed would help: see why it is not CLEAR.")
+
+
+def _beyond(edge: Remark, chosen: Cell, recommendation: Recommendation) -> NextStep:
+    """Return the step to twice the number of GPUs, the batch or the learning rate at the edge of the grid, or half."""
+    given = edge.values
+    # A sweep has one of the sides of a batch.
+    axis = next((name for name in (given["axis"], "device_batch_size") if name in chosen.axes), None)
+    if axis is None:
+        return NextStep(text=sentence(edge))
+    factor = 2 if given["largest"] else 0.5
+    value = f"{chosen.axes[axis] * factor:g}"
+    assignment = f"sweep.axes.{axis}=["
+    change = [f"{assignment}{value}]" if override.startswith(assignment) else override for override in chosen.overrides]
+    # With more GPUs, a training takes hardly longer.
+    time_s = chosen.value("total_time") * chosen.n_ok
+    hours = time_s / 3600 * chosen.values["gpus"] * (factor if axis == "gpus" else 1)
+    about = "" if math.isnan(time_s) else f" ({value}: about {_amounts(time_s, hours, recommendation)})"
+    return NextStep(
+        text=f"{sentence(edge).rstrip('.')}{about}",
+        command=command(recommendation.terms.arguments, change),
+        change=" ".join(change),
+    )
+
+
+def _amounts(took_s: float, hours: float, recommendation: Recommendation) -> str:
+    """Return `60 s, 0.15 EUR`; without a price GPU-hours, and on CPUs only the time."""
+    took = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
+    parts = [took if took_s < 90 * 60 else f"{took_s / 3600:.1f} h"]
+    report = recommendation.terms.report
+    if not recommendation.on_cpu and report.price_per_gpu_hour is None:
+        parts.append(suited("GPU-hours", hours).text(hours))
+    elif not recommendation.on_cpu:
+        cost = cost_of(hours, report.price_per_gpu_hour)
+        parts.append(suited(report.unit_of_cost, cost).text(cost))
+    return ", ".join(parts)
+
+
+def _cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> str:
     """Return what the command that settles the verdict takes, and what for: `60 s, 0.15 EUR, to decide between …`."""
     sizes = ["wall_s", "gpus_held"]
     # Disturbed timings and stragglers are repeated by mode=settle, too.
@@ -116,15 +185,8 @@ def cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> st
     if (trials["timing"] != "exclusive").all():
         # Trials that do not need all GPUs run side by side.
         took_s = max(added["wall_s"].max(), gpu_s / trials["gpus_held"].max())
-    took = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
-    parts = [took if took_s < 90 * 60 else f"{took_s / 3600:.1f} h"]
-    report = recommendation.terms.report
-    if not recommendation.on_cpu and report.price_per_gpu_hour is None:
-        parts.append(suited("GPU-hours", hours).text(hours))
-    elif not recommendation.on_cpu:
-        cost = cost_of(hours, report.price_per_gpu_hour)
-        parts.append(suited(report.unit_of_cost, cost).text(cost))
-    return f"{', '.join(parts)}, {_settled(recommendation, timings=len(again))}{_gained(recommendation)}"
+    amounts = _amounts(took_s, hours, recommendation)
+    return f"{amounts}, {_settled(recommendation, timings=len(again))}{_gained(recommendation)}"
 
 
 def _gained(recommendation: Recommendation) -> str:
@@ -139,9 +201,8 @@ def _gained(recommendation: Recommendation) -> str:
 
 def _settled(recommendation: Recommendation, timings: int) -> str:
     """Return what settling the verdict is for: `to decide between the 3 tied cells and 2×128 sqrt`."""
-    grows = {more.cell_id for more in recommendation.more_seeds}
     called = [cell for cell_id in calls(recommendation) if (cell := recommendation.cell(cell_id))]
-    rivals = [cell for cell in recommendation.rivals if cell.cell_id in grows and cell not in called]
+    rivals = rivals_to_settle(recommendation)
     # Cells that differ in the rate alone have one name.
     rates = Counter(map(without_rate, (*called, *rivals)))
     names = [f"{name} ({count} LRs)" if count > 1 else name for name, count in rates.items()]
@@ -194,7 +255,6 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
         details=details,
         answers=[*answers(recommendation), *_runner_up(recommendation)],
         facts=facts,
-        next="" if recommendation.commands else _next(recommendation),
         caveats=caveats,
         behind="" if no_choice else filled("behind", recommendation),
         reasons=[sentence(remark) for remark in recommendation.reasons],
@@ -250,18 +310,24 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
         **after.values,
         "name": by_rate([cell]),
         "better": signed(of_cell, margin) if is_better else "",
+        # Why a better one that ties is not the choice.
+        "is_less_sure": is_better and after.values["why"].code == "ties_with_chosen" and cell.p_best < chosen.p_best,
         "holds": "" if math.isnan(cell.p_within_margin) else accuracy_holds(cell, recommendation),
     }
     yield RUNNER_UP, filled("runner_up", values)
 
 
 def _tied(rivals: Sequence[Cell], recommendation: Recommendation) -> str:
-    """Return the cells that tie with the choice: `8×64 none: accuracy holds 82% (-0.006); 8×64 sqrt, 3 LRs: 61–78%`."""
+    """Return the cells that tie with the choice, and why they are not it: `8×64 none, dearer: accuracy holds 82%`."""
     word, parts = f"{recommendation.terms.metric.word} holds ", list[str]()
     names = list(dict.fromkeys(map(without_rate, rivals)))
     for name in names[:_MOST_TIED]:
         alike = [cell for cell in rivals if without_rate(cell) == name]
         parts.append(by_rate(alike) if len(alike) < 3 else f"{name}, {len(alike)} LRs")
+        # The figure behind the name tells a lower accuracy.
+        why = [cell.why_not for cell in alike if cell.why_not and cell.why_not.values.get("why") != "more_accurate"]
+        reasons = {filled("short_of_choice", remark) for remark in why} - {""}
+        parts[-1] += f", {reasons.pop()}" if len(reasons) == 1 else ""
         known = sorted(cell.p_within_margin for cell in alike if not math.isnan(cell.p_within_margin))
         if known and len(alike) == 1:
             parts[-1] += f": {word}{accuracy_holds(alike[0], recommendation)}"
@@ -274,26 +340,11 @@ def _tied(rivals: Sequence[Cell], recommendation: Recommendation) -> str:
     return "; ".join([*parts, *more])
 
 
-def _next(recommendation: Recommendation) -> str:
-    """Return what to do next where further seeds would not help."""
-    if recommendation.chosen is None:
-        return ""
-    remarks = {remark.code: remark for remark in reversed(recommendation.sensitivity)}
-    for code in (*_UNSETTLED, "at_the_edge"):
-        if code in remarks:
-            return sentence(remarks[code])
-    if recommendation.verdict in (CLEAR, SPEED_ONLY):
-        return f"nothing is left to settle: train with {recommendation.name}."
-    if recommendation.verdict == TIED:
-        return f"train with {recommendation.name}: further seeds would hardly tell the tied cells apart."
-    return "no further seed would help: see why it is not CLEAR."
-
-
-def recommendation_markdown(recommendation: Recommendation, sweep: str) -> str:
+def recommendation_markdown(recommendation: Recommendation, trials: pd.DataFrame, sweep: str) -> str:
     """Return the recommendation as Markdown, the first of the tables."""
     text = in_sentences(recommendation)
     tables = Candidates.of(recommendation), Candidates.tied(recommendation)
-    return str(template().document(text, *tables, recommendation.commands, sweep)).rstrip("\n") + "\n"
+    return str(template().document(text, *tables, next_step(recommendation, trials), sweep)).rstrip("\n") + "\n"
 
 
 VERSION = 3

@@ -147,9 +147,14 @@ def _larger_batch(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     for chance, group in groupby(batches[len(safe) :], key=_chance_of_batch):
         # Most larger batches have no chance, which is said once.
         first, *further = group
-        size = f"{'from' if further else 'at'} {first.global_batch_size:,}"
-        # Memory limits the batch of a GPU: `8×512`.
-        chances.append(f"{chance} {size if first.status != Status.OOM.value else f'at {first.name.split()[0]}'}")
+        place = f"{'from' if further else 'at'} {first.global_batch_size:,}"
+        if first.status == Status.OOM.value:
+            # Memory limits the batch of a GPU: `8×512`.
+            place = f"at {first.name.split()[0]}"
+        elif recommendation.gpu_counts and not further:
+            # Other cells with the same global batch are less likely to keep the margin.
+            place += f" ({first.name.split()[0]})"
+        chances.append(f"{chance} {place}")
     if safe:
         best = safe[-1]
         is_faster = recommendation.terms.report.objective == "time" and not math.isnan(best.gain.value)

@@ -27,8 +27,8 @@ from orchestrator.tables.recommendation import (
     RUNNER_UP,
     TIE_LABEL,
     RecommendationText,
-    cost_of_settling,
     in_sentences,
+    next_step,
 )
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.text.numbers import counted, duration, one_line
@@ -87,10 +87,10 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     table = _table(end.recommendation, width)
     facts = [(rank, _labelled(label, fact, width)) for rank, label, fact in _facts(end, text)]
     before = [*_wrapped(_heading(end, width), width, style="dim"), *_headline(text, width)]
-    next_step = _next(end, text, width)
+    last_step = _next(end, width)
     files = _files(end)
     blocks = [*table, *facts]
-    room = MOST_LINES - _height([*before, *next_step, _last(text, files, len(blocks))], width)
+    room = MOST_LINES - _height([*before, *last_step, _last(text, files, len(blocks))], width)
     kept: set[int] = set()
     for place, (rank, lines) in sorted(enumerate(blocks), key=lambda numbered: numbered[1][0]):
         # The least valuable ones leave room for two empty lines. No figure stands without the names of the cells.
@@ -104,7 +104,7 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     )
     has_space = room >= 2
     last = _last(text, files, len(blocks) - len(kept))
-    return [*before, *_block(figures, has_space=has_space), *_block([*known, *next_step], has_space=has_space), last]
+    return [*before, *_block(figures, has_space=has_space), *_block([*known, *last_step], has_space=has_space), last]
 
 
 def _height(lines: Sequence[Text], width: int) -> int:
@@ -248,24 +248,24 @@ def _label(label: str) -> tuple[str, str]:
     return f" {label:<{_INDENT - 2}} ", "dim"
 
 
-def _next(end: SweepEnd, text: RecommendationText, width: int) -> list[Text]:
-    """Return what to do next: if a command settles the verdict, on one line, so that it can be copied.
+def _next(end: SweepEnd, width: int) -> list[Text]:
+    """Return what to do next, and a command for it on one line, so that it can be copied.
 
     What it takes and decides stands behind a short command, and before a long one. The longest would take the room of
     the answer; recommendation.md has it.
     """
-    if not end.recommendation.commands:
-        return _labelled("Next", text.next, width) if text.next else []
-    settling = one_line(cost_of_settling(end.recommendation, end.trials), most=2000)
+    step = next_step(end.recommendation, end.trials)
     # The command is never cut, so that it can be copied.
-    command = one_line(end.recommendation.commands[0], most=2000)
-    line = Text.assemble(_label("Next"), command, (f"   ({settling})", "dim"))
+    text, command = (one_line(part, most=2000) for part in (step.text, step.command))
+    if not command:
+        return _labelled("Next", text, width) if text else []
+    line = Text.assemble(_label("Next"), command, (f"   ({text})", "dim"))
     if line.cell_len <= width:
         return [line]
     line = Text(" " * _INDENT + command)
     if _height([line], width) > _HIGHEST_COMMAND:
-        return _labelled("Next", f"{settling}: the sweep's command with mode=settle", width)
-    return [*_labelled("Next", f"{settling}:", width), line]
+        return _labelled("Next", f"{text}: the sweep's command with {step.change}", width)
+    return [*_labelled("Next", f"{text}:", width), line]
 
 
 def _files(end: SweepEnd) -> str:

@@ -53,10 +53,19 @@ def method(cells: pd.DataFrame) -> str:
 
 
 def varying(cells: pd.DataFrame) -> list[str]:
-    """Return the axes in which cells differ, without batch, GPUs and rule; `device` is first if devices differ."""
+    """Return the axes in which cells differ, without batch, GPUs and rule; `device` is first if devices differ.
+
+    An axis that chooses the device stands for it.
+    """
     axes = ("lr_multiplier", *summary.further_axes(cells))
     differing = [axis for axis in axes if cells[axis].nunique(dropna=False) > 1]
-    return ["device", *differing] if cells["device"].nunique() > 1 else differing
+    choosing = [column for column in differing if axis(column) in _OF_DEVICE]
+    is_told = any(cells.groupby(column)["device"].nunique().max() == 1 for column in choosing)
+    return ["device", *differing] if cells["device"].nunique() > 1 and not is_told else differing
+
+
+_OF_DEVICE = ("resources.device", "cluster.gpu_type")
+"""Axes that choose the device."""
 
 
 def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:

@@ -72,10 +72,10 @@ def decide_once() -> None:
     from tests.unit.orchestrator.decision.deciding import decided_with_frames, measured
     from tests.unit.orchestrator.records import record_of
 
-    _, cells, recommendation = decided_with_frames(
+    trials, cells, recommendation = decided_with_frames(
         [record_of(g, s, metrics=measured(g, 0.9)) for g in (1, 2) for s in (0, 1)]
     )
-    recommendation_markdown(recommendation, "demo")
+    recommendation_markdown(recommendation, trials, "demo")
     speedup_markdown(cells)
 
 

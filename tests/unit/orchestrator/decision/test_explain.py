@@ -275,7 +275,7 @@ def test_launches_timed_by_one_process_are_reported() -> None:
 def test_the_edge_of_an_axis_includes_failed_cells() -> None:
     fine = [record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (1, 2) for s in range(3)]
     edges = [remark.values for remark in decided(fine).sensitivity if remark.code == "at_the_edge"]
-    assert {"axis": "gpus", "value": 2, "largest": True} in edges
+    assert {"axis": "gpus", "value": 2, "largest": True, "on_cpu": False} in edges
     failed = [record_of(4, s, Status.OOM) for s in range(3)]
     assert "at_the_edge" not in codes(decided([*fine, *failed]).sensitivity)
 

@@ -13,7 +13,7 @@ from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 
-DRAWN = {"trade_off", "speedup", "accuracy", "time_to_target", "loss", "memory"}
+DRAWN = {"trade_off", "combinations", "speedup", "accuracy", "time_to_target", "loss", "memory"}
 
 pytestmark = BROWSER_MARKS
 
@@ -44,7 +44,7 @@ def opened(browser) -> Any:
 
 
 def test_only_the_first_charts_are_drawn_before_a_section_is_opened(browser) -> None:
-    wait_for(browser, "[...document.querySelectorAll('[data-first]')].every((each) => each.querySelector('svg'))")
+    wait_for(browser, "[...document.querySelectorAll('.first figure')].every((each) => each.querySelector('svg'))")
     assert ask(browser, "return document.querySelectorAll('svg').length") == 2
     assert ask(browser, "return document.documentElement.scrollHeight / 900") <= 6
     tops = ask(

@@ -90,7 +90,7 @@ def test_panels_name_the_axes_in_which_compared_cells_differ() -> None:
     assert {row["panel"] for row in rows if row["compared"]} == {
         *("width=2, model.depth=2, data.depth=1", "width=4, model.depth=4, data.depth=2")
     }
-    assert not any("9" in text for text in texts(speedup(cells), rows) if "=" in text)
+    assert not any("9" in text for text in texts(*speedup(cells, rows), rows) if "=" in text)
 
 
 @pytest.mark.parametrize("disturbed", [{}, {"foreign_cpu": 0.9}])
@@ -152,10 +152,11 @@ def test_without_gpus_charts_name_processes() -> None:
         assert "GPU" not in drawn, plot.name
 
 
-@pytest.mark.parametrize("draw", [speedup, accuracy, time_to_target, memory, why_not_linear])
+@pytest.mark.parametrize("draw", [accuracy, time_to_target, memory, why_not_linear])
 def test_a_plot_without_data_has_a_reason(draw: Callable[[pd.DataFrame], Plot]) -> None:
     cells, rows = made([demo.replaced(demo.records()[0], metrics={})])
-    assert draw(cells).spec is None and draw(cells).absent.endswith(".")
+    for plot in (draw(cells), *speedup(cells, rows)):
+        assert plot.spec is None and plot.absent.endswith(".")
     assert trade_off(cells, pd.DataFrame(rows), demo.NOT_MADE).spec is None
 
 
@@ -169,7 +170,7 @@ def test_the_metric_that_decides_is_drawn_else_test_accuracy() -> None:
 
 def test_hostile_texts_are_drawn_as_text() -> None:
     cells, rows = made(demo.records(sweep=demo.EVIL, evil=demo.EVIL))
-    assert any("<script>alert('x')</script>" in text for text in texts(speedup(cells), rows))
+    assert any("<script>alert('x')</script>" in text for text in texts(speedup(cells, rows)[-1], rows))
     for plot in cell_plots(cells, rows, demo.NOT_MADE):
         assert "alert" not in str(plot.spec)
 

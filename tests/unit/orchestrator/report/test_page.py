@@ -30,7 +30,7 @@ from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 
-PLOTS = ("trade_off", "speedup", "accuracy", "time_to_target", "loss", "memory")
+PLOTS = ("trade_off", "combinations", "speedup", "accuracy", "time_to_target", "loss", "memory")
 HIDDEN = ("style", "script")
 INLINE = ("b", "a", "span", "code", "button", "td", "th")
 DATA = {"type": "application/json", "id": "data"}
@@ -142,8 +142,8 @@ def test_hostile_strings_stay_text(page: Reader, folder: ResultsFolder) -> None:
 def test_sections_are_in_order_and_ids_unique(page: Reader) -> None:
     cards = [attributes["id"] for _, attributes in page.tags if (attributes.get("class") or "").startswith("card")]
     assert cards == [
-        *("recommendation", "problems", "trade_off", "speedup", "reasons", "claims", "speedup-panels"),
-        *("accuracy", "time_to_target", "memory", "loss"),
+        *("recommendation", "problems", "trade_off", "combinations", "reasons", "claims"),
+        *("speedup", "accuracy", "time_to_target", "memory", "loss"),
         *("cells", "trials", "failed", "scaling", "critical_batch", "machine"),
     ]
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
@@ -191,13 +191,15 @@ def test_every_plot_has_its_spec_and_data(page: Reader) -> None:
 
 def test_plots_are_drawn_again_from_the_page(folder: ResultsFolder) -> None:
     plots = {plot.name: plot for plot in plots_in(folder.page.read_text())}
-    assert tuple(plots) == (*PLOTS[:4], "memory", "loss")
+    assert tuple(plots) == (*PLOTS[:5], "memory", "loss")
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     rows = cell_rows(with_times(cells, trials), RECOMMENDATION)
     drawing = svg(plots["speedup"])
     texts = [element.text for element in ET.fromstring(drawing).iter() if element.text]
-    assert texts == [element.text for element in ET.fromstring(svg(speedup(cells), rows)).iter() if element.text]
+    assert texts == [
+        element.text for element in ET.fromstring(svg(speedup(cells, rows)[-1], rows)).iter() if element.text
+    ]
     assert any("alert('x')" in text for text in texts)
     assert png(drawing).startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="not the page of a report"):
@@ -220,7 +222,8 @@ def test_the_page_is_small_and_the_same_for_the_same_sweep(folder: ResultsFolder
     texts = []
     for _ in range(2):
         trials, cells = collect(demo.records()[::9], scaling="weak")
-        drawing = svg(speedup(cells), cell_rows(with_times(cells, trials), demo.NOT_MADE))
+        rows = cell_rows(with_times(cells, trials), demo.NOT_MADE)
+        drawing = svg(speedup(cells, rows)[-1], rows)
         texts.append((rendered(demo.end(trials, cells)), drawing))
     assert texts[0] == texts[1] and "8×32" in texts[0][0]
 

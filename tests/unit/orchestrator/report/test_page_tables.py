@@ -1,10 +1,13 @@
 """The tables of the page, from values worked out by hand."""
 
+import pytest
+
 from orchestrator.report.cell_rows import with_times
 from orchestrator.report.page_tables import cell_table
-from orchestrator.tables.candidates import IS_BEST
-from tests.unit.orchestrator.decision.deciding import decided_with_frames, swayed
+from orchestrator.tables.candidates import IS_BEST, Candidates
+from tests.unit.orchestrator.decision.deciding import decided_with_frames, measured, swayed
 from tests.unit.orchestrator.frames import collect
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
 
 
@@ -20,6 +23,19 @@ def test_cells_have_their_probabilities_and_are_shown_by_time() -> None:
     assert rows[recommendation.baseline.name]["accuracy holds"] == "≥99%"
     # What all cells share is in the heading of the page.
     assert not {"status", "seeds ok", "valid timings"} & set(titles)
+
+
+@pytest.mark.parametrize(("price", "cost"), [(None, ("cost [GPU-seconds]", 60.0)), (3.6, ("cost [USD]", 0.06))])
+def test_costs_are_those_of_the_candidates(price: float | None, cost: tuple[str, float]) -> None:
+    """Trainings of 60 and 30 s on one and two GPUs, whose trials took 90 s."""
+    records = [record_of(gpus, wall_s=90.0, metrics=measured(100.0 * gpus, 0.9)) for gpus in (1, 2)]
+    terms = {"price_per_gpu_hour": price, "currency": "USD"}
+    trials, cells, recommendation = decided_with_frames(records, **terms)
+    table = cell_table(with_times(cells, trials, price), recommendation)
+    column = [title for title, _ in table["columns"]].index(cost[0])
+    assert [float(row[column]) for row in table["rows"]] == pytest.approx([cost[1]] * 2)
+    candidates = Candidates.of(recommendation)
+    assert candidates is not None and cost[0] in [line.title for line in candidates.lines]
 
 
 def test_invalid_timings_have_daggers_and_baselines_no_efficiency() -> None:

@@ -9,7 +9,7 @@ from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.report.cell_plots import trade_off
 from orchestrator.report.cell_rows import cell_rows, with_times
-from orchestrator.report.plot import svg
+from orchestrator.report.plot import MOST_BARS, svg
 from orchestrator.report.speedup_plots import largest, speedup, why_not_linear
 from tests.unit.orchestrator.decision.deciding import measured
 from tests.unit.orchestrator.frames import collect
@@ -25,7 +25,7 @@ def sweep() -> tuple[pd.DataFrame, list[dict]]:
 
 def test_two_gpu_counts_have_labelled_values_and_the_ideal() -> None:
     cells, rows = made([scaling(1), scaling(2, rate=1600.0)])
-    drawn = texts(speedup(cells), rows)
+    drawn = texts(*speedup(cells, rows), rows)
     assert "1.60× (80%)" in drawn
     assert [row["ideal"] for row in rows] == pytest.approx([1, 2])
 
@@ -34,9 +34,9 @@ def test_a_number_of_gpus_has_the_same_colour_in_all_charts() -> None:
     records = [record_of(gpus, metrics=measured(100.0 * gpus, 0.9)) for gpus in (1, 2)]
     trials, cells = collect(records, scaling="weak")
     timed, recommendation = with_times(cells, trials), decide(trials, cells, Terms())
-    charts = (speedup(cells), trade_off(cells, pd.DataFrame(cell_rows(timed, recommendation)), recommendation))
-    specs = [chart.spec.get("spec", chart.spec) for chart in charts if chart.spec is not None]
-    layers = [layer for spec in specs for layer in spec["layer"]]
+    rows = cell_rows(timed, recommendation)
+    charts = (*speedup(cells, rows), trade_off(cells, pd.DataFrame(rows), recommendation))
+    layers = [layer for chart in charts if chart.spec is not None for layer in chart.spec["layer"]]
     colours = [layer["encoding"]["color"] for layer in layers if "color" in layer["encoding"]]
     domains = [colour["scale"]["domain"] for colour in colours if colour["field"] == "gpus"]
     # Not every chart draws every number.
@@ -45,32 +45,62 @@ def test_a_number_of_gpus_has_the_same_colour_in_all_charts() -> None:
 
 def test_lines_end_with_their_efficiency(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
     cells, rows = sweep
-    drawn = texts(speedup(cells), rows)
+    drawn = texts(*speedup(cells, rows), rows)
     ends = cells[(cells["gpus"] == 8) & cells["efficiency"].notna()]
     shown = [text for text in drawn if text.endswith("%")]
     # A line for each batch: the rules of a batch have its speed.
     assert len(shown) == 3 and set(shown) <= {f"{efficiency:.0%}" for efficiency in ends["efficiency"]}
 
 
-def test_the_twelve_panels_nearest_the_chosen_cell_are_drawn_in_order() -> None:
+def in_axes(*gpus: int, ws: int = 15) -> tuple[pd.DataFrame, list[dict]]:
+    """Return the cells of these numbers of GPUs with many values of another axis, and the rows of their charts."""
     records = [
-        record_of(gpus, seed, axes={"w": w}, metrics=TIMED | {"samples_per_s": 100.0 * gpus + w})
-        for gpus in (1, 2)
-        for w in range(15)
+        record_of(count, seed, axes={"w": w}, metrics=TIMED | {"samples_per_s": 100.0 * count * (1 + w * count / 100)})
+        for count in gpus
+        for w in range(ws)
         for seed in (0, 1)
     ]
     trials, cells = collect(records, scaling="weak")
     recommendation = decide(trials, cells, Terms(axes={"gpus": "gpus", "w": "w"}))
-    rows = cell_rows(with_times(cells, trials), recommendation)
-    titles = [text for text in texts(speedup(cells), rows) if re.fullmatch(r"w=\d+", text)]
+    return cells, cell_rows(with_times(cells, trials), recommendation)
+
+
+def test_combinations_share_a_chart_the_best_first() -> None:
+    cells, rows = in_axes(1, 2, ws=30)
+    (chart,) = speedup(cells, rows)
+    titles = [text for text in texts(chart, rows) if re.fullmatch(r"w=\d+", text)]
+    assert chart.name == "combinations" and len(titles) == MOST_BARS
+    assert titles == sorted(titles, key=lambda title: -int(title.removeprefix("w=")))
+
+
+def test_the_twelve_panels_nearest_the_chosen_cell_are_drawn_in_order() -> None:
+    cells, rows = in_axes(1, 2, 4)
+    combinations, panels = speedup(cells, rows)
+    titles = [text for text in texts(panels, rows) if re.fullmatch(r"w=\d+", text)]
     chosen = next(row for row in rows if row["role"] == "chosen")
     assert len(titles) == 12 and chosen["panel"] in titles
     assert titles == sorted(titles, key=lambda title: int(title.removeprefix("w=")))
+    assert len(set(texts(combinations, rows)) & {row["panel"] for row in rows}) == 15
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_line_begins_at_its_baseline_in_another_panel(strategy: str) -> None:
+    """All lines begin at one GPU, which only DDP has."""
+    records = [
+        record_of(gpus, batch=batch, axes={"strategy": name}, strategy=name, metrics={"samples_per_s": 90.0 * gpus})
+        for batch in (32, 64)
+        for gpus, name in ((1, "ddp"), (2, "ddp"), (4, "ddp"), (2, strategy), (4, strategy))
+    ]
+    cells, rows = made(list({record.trial_id: record for record in records}.values()), baseline={"strategy": "ddp"})
+    drawing = svg(speedup(cells, rows)[-1], rows)
+    # One for each batch of the strategy without a cell on one GPU.
+    assert drawing.count('aria-label="GPUs: 1; scaling: 1; gpus: 2; speedup: 2;') == 2 * (strategy == "fsdp")
 
 
 def test_one_gpu_count_has_no_speedup(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
-    cells = sweep[0]
-    assert speedup(cells[cells["gpus"] == 1]).absent
+    cells, rows = sweep
+    (plot,) = speedup(cells[cells["gpus"] == 1], rows)
+    assert plot.absent
 
 
 def test_lost_speedup_is_drawn_and_named() -> None:
@@ -116,6 +146,7 @@ def test_speedups_timed_by_one_process_have_a_remark() -> None:
             for g in (1, 2)
             for s in (0, 1)
         ]
-        return " ".join(speedup(collect(records, scaling="weak")[1]).remarks)
+        (plot,) = speedup(*made(records))
+        return " ".join(plot.remarks)
 
     assert "workers=per_seed" in remarks(lambda seed: "7") and "workers=per_seed" not in remarks(str)

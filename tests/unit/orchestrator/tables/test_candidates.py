@@ -16,6 +16,7 @@ from orchestrator.decision.recommendation import (
     WORTH,
     Figure,
     LargerBatch,
+    MoreSeeds,
     Recommendation,
     remark,
 )
@@ -260,9 +261,9 @@ def test_larger_batches_the_cheapest_cell_and_the_runner_up_are_known(recommenda
     ("chances", "told"),
     [
         ((), "unknown, 128 in total"),
-        ((0.99, 0.98), "safe up to 512 in total (cell 1, 1.50× the speed)"),
-        ((0.99, 0.3), "safe up to 256 in total (cell 0, 1.50× the speed), 30% at 512"),
-        ((0.6, 0.04, 0.01), "safe only up to 128 in total, holds 60% at 256, ≤5% from 512"),
+        ((0.99, 0.98), "safe up to 512 in total (2×256 none, 1.50× the speed)"),
+        ((0.99, 0.3), "safe up to 256 in total (2×128 none, 1.50× the speed), 30% at 512 (2×256)"),
+        ((0.6, 0.04, 0.01), "safe only up to 128 in total, holds 60% at 256 (2×128), ≤5% from 512"),
         ((0.01, 0.001), "safe only up to 128 in total, holds ≤5% from 256"),
         ((math.nan,), "safe only up to 128 in total, accuracy unknown at 256"),
     ],
@@ -274,7 +275,7 @@ def test_a_larger_batch_is_as_safe_as_its_probability(
         LargerBatch(
             global_batch_size=256 * 2**place,
             cell_id="",
-            name=f"cell {place}",
+            name=f"2×{128 * 2**place} none",
             status="ok",
             p_within_margin=chance,
             gain=Figure(value=1.5, unit="1"),
@@ -459,7 +460,8 @@ def test_a_tied_cell_has_the_reason_why_it_is_not_chosen(
 ) -> None:
     found = with_rivals(recommendation, remark(code, **values))
     assert [(name, why) for name, why in labels(Candidates.tied(found))][1:] == [("2×64 none", role)]
-    assert tied_text(found) == "rival 0: accuracy holds ≥99% (-0.005)"
+    told = "" if values.get("why") else f", {role}"
+    assert tied_text(found) == f"rival 0{told}: accuracy holds ≥99% (-0.005)"
     # It has no column beside the choice, which it might contradict.
     assert len(labels(Candidates.of(found))) == 3
     assert Candidates.tied(recommendation) is None and tied_text(recommendation) == ""
@@ -481,6 +483,34 @@ def test_a_likelier_cell_that_may_miss_the_margin_has_a_column(recommendation: R
     assert ("2×64 none", "may miss the margin") in labels(found)
 
 
+@pytest.mark.parametrize(("eligible", "role"), [(False, "may miss the margin"), (True, "rival")])
+def test_a_cell_that_the_next_step_compares_has_a_column(
+    recommendation: Recommendation, eligible: bool, role: str
+) -> None:
+    found = with_rivals(recommendation, remark("accuracy_too_low"), tied=False, eligible=eligible, p_best=0.1)
+    assert role not in dict(labels(Candidates.of(found))).values()
+    seeds = (MoreSeeds(cell_id="rival 0", name="rival 0", seeds=2),)
+    assert ("2×64 none", role) in labels(Candidates.of(replace(found, more_seeds=seeds)))
+
+
+def test_names_of_cells_that_differ_in_the_rate_alone_have_it() -> None:
+    rates = {(1, 1.0): 100, (2, 1.0): 150, (2, 2.0): 200}
+    trials = [
+        record_of(
+            gpus,
+            seed,
+            lr_multiplier=factor,
+            lr=0.1 * factor,
+            axes={"lr_multiplier": factor},
+            metrics=measured(rate, 0.9 + seed / 1000),
+        )
+        for (gpus, factor), rate in rates.items()
+        for seed in range(3)
+    ]
+    found = Candidates.of(decided(trials, axes=AXES | {"lr_multiplier": "lr_multiplier"}))
+    assert [name for name, _ in labels(found)] == ["2×32 none, LR 0.2", "2×32 none, LR 0.1", "1×32 none"]
+
+
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_the_runner_up_has_its_distance(seeds: int) -> None:
     found = decided([each for each in records() if each.seed < seeds], margin=0.01)
@@ -493,7 +523,7 @@ def test_the_runner_up_has_its_distance(seeds: int) -> None:
 @pytest.mark.parametrize(
     ("why", "difference", "told"),
     [
-        ("ties_with_chosen", -0.004, "a tie, more accurate (-0.004), is best 82%"),
+        ("ties_with_chosen", -0.004, "a tie, more accurate (-0.004), but less sure to be best: 82%"),
         ("ties_with_chosen", -0.0051, "a tie, accuracy holds 82% (-0.005), is best 82%"),
         ("needs_more_hours", -0.0051, "a tie, but 2.00× the GPU-hours, accuracy holds 82% (-0.005), is best 82%"),
     ],

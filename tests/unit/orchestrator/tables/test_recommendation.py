@@ -29,7 +29,15 @@ from orchestrator.tables.recommendation import in_sentences, recommendation_json
 from orchestrator.tables.recommendation_sentences import sentence
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import AXES, SHORT, decided, measured, swayed, target
+from tests.unit.orchestrator.decision.deciding import (
+    AXES,
+    SHORT,
+    decided,
+    decided_with_frames,
+    measured,
+    swayed,
+    target,
+)
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
@@ -75,7 +83,8 @@ GOLDEN_CASES: dict[str, tuple[list[TrialRecord], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", ["gpu", *GOLDEN_CASES])
 def test_golden_recommendation(name: str, records: list[TrialRecord], golden: Golden) -> None:
     given, terms = (GOLDEN_CASES | {"gpu": (records, {"price_per_gpu_hour": 3.0})})[name]
-    golden(f"recommendation/{name}.md", recommendation_markdown(decided(given, **terms), "demo"))
+    frames, _, recommendation = decided_with_frames(given, **terms)
+    golden(f"recommendation/{name}.md", recommendation_markdown(recommendation, frames, "demo"))
 
 
 def test_golden_without_an_objective(records: list[TrialRecord], golden: Golden) -> None:
@@ -87,7 +96,7 @@ def test_golden_without_an_objective(records: list[TrialRecord], golden: Golden)
     recommendation = decide(
         *frames, Terms(report=ReportSection(objective=NO_OBJECTIVE), axes=AXES), verdicts(claims, *frames)
     )
-    golden("recommendation/without_objective.md", recommendation_markdown(recommendation, "demo"))
+    golden("recommendation/without_objective.md", recommendation_markdown(recommendation, frames[0], "demo"))
 
 
 def test_golden_rare_sentences(golden: Golden) -> None:
@@ -156,6 +165,7 @@ def test_golden_rare_sentences(golden: Golden) -> None:
                 **after,
                 why=above_chosen,
                 better="",
+                is_less_sure=False,
                 p_best=math.nan,
                 holds="78% (-0.007)",
                 ratio=Figure(value=1.3, lo=1.3 - width, hi=1.3 + width, unit="1"),
@@ -269,8 +279,8 @@ def test_markdown_has_the_lead_and_json_everything(records: list[TrialRecord]) -
     slow = {"samples_per_s": 99, "samples": 6000, "val_accuracy": 0.92}
     unsure = [record_of(1, s, lr_rule="sqrt", metrics={**slow, "val_accuracy": 0.89 + s / 50}) for s in range(2)]
     for given, terms in ((records, {}), ([*records, *unsure], {"margin": 0.06}), (unsure[:1], {})):
-        recommendation = decided(given, **terms)
-        text, document = recommendation_markdown(recommendation, "demo"), as_json(recommendation)
+        frames, _, recommendation = decided_with_frames(given, **terms)
+        text, document = recommendation_markdown(recommendation, frames, "demo"), as_json(recommendation)
         assert f"**{document['verdict'].upper()}: {in_sentences(recommendation).lead}**" in text
         assert document["recommended"]["name"] in document["sentence"]
         assert all(warning in document["sentence"] for warning in document["warnings"])
@@ -286,7 +296,8 @@ def test_the_recommendation_has_at_most_150_words(count: int) -> None:
         for record in records
         for n in range(count)
     ]
-    text = recommendation_markdown(decided(records, target=target(0.99)), "demo")
+    frames, _, recommendation = decided_with_frames(records, target=target(0.99))
+    text = recommendation_markdown(recommendation, frames, "demo")
     assert sum(len(line.split()) for line in text.splitlines() if not line.startswith("|")) <= 150
 
 
@@ -399,6 +410,7 @@ def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
         axes=AXES | axis_columns(list(records.values())),
     )
     recommendation = decide(*frames, terms)
-    assert recommendation_markdown(recommendation, "demo").startswith(f"# {in_sentences(recommendation).title}: demo")
+    title = f"# {in_sentences(recommendation).title}: demo"
+    assert recommendation_markdown(recommendation, frames[0], "demo").startswith(title)
     assert as_json(recommendation)["sentence"] == in_sentences(recommendation).sentence
     assert scaling(*frames).text.startswith("# Scaling")

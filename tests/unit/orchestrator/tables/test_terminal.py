@@ -15,7 +15,7 @@ from orchestrator.decision.recommendation import CLEAR, TIED
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.tables.recommendation import cost_of_settling, in_sentences
+from orchestrator.tables.recommendation import in_sentences, next_step
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.tables.terminal import MOST_LINES, lines_of, show
 from sweeps.status import Status
@@ -139,7 +139,7 @@ def test_a_tie_names_the_rival_and_its_accuracy() -> None:
     end = ended(swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}))
     (rival,) = [rival for rival in end.recommendation.rivals if rival.p_best > end.recommendation.p_best]
     (line,) = [line for line in rows(end) if line.startswith(" Tied")]
-    assert f" {rival.name}: accuracy holds " in line
+    assert f" {rival.name}, dearer: accuracy holds " in line
 
 
 def test_disturbed_timings_are_one_line_with_their_cause() -> None:
@@ -173,13 +173,28 @@ def test_settling_says_what_it_may_gain_over_the_cell_to_use_now() -> None:
     pair = ended(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.893}))
     recommendation = pair.recommendation
     assert recommendation.behind == 0 and recommendation.settling_gains == pytest.approx(0.9, abs=0.2)
-    of_pair = cost_of_settling(recommendation, pair.trials)
+    of_pair = next_step(recommendation, pair.trials).text
     assert of_pair.endswith(f", gaining at most {1 + recommendation.settling_gains:.2f}×")
     cheap = replace(recommendation.terms, report=replace(recommendation.terms.report, objective="cost"))
     by_cost = replace(recommendation, settling_gains=0.25, terms=cheap)
-    assert cost_of_settling(by_cost, pair.trials).endswith(", saving at most 20%")
+    assert next_step(by_cost, pair.trials).text.endswith(", saving at most 20%")
     for too_little in (0.02, math.nan):
-        assert "at most" not in cost_of_settling(replace(by_cost, settling_gains=too_little), pair.trials)
+        assert "at most" not in next_step(replace(by_cost, settling_gains=too_little), pair.trials).text
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_the_step_beyond_the_grid_has_its_cost_and_its_command(device: str) -> None:
+    records = [
+        record_of(g, s, device=device, metrics=measured(100 * g, 0.9 + s / 1000), wall_s=70.0)
+        for g in (1, 2)
+        for s in range(3)
+    ]
+    end = ended(records, {"price_per_gpu_hour": 3.0, "currency": "USD", "axes": {"gpus": "gpus"}})
+    step = next_step(end.recommendation, end.trials)
+    assert step.command == "python -m orchestrator sweep=demo 'sweep.axes.gpus=[4]' 'sweep.axes.seed=[0,1,2]'"
+    # Three trials of 70 s on twice as many GPUs.
+    cost = ", 0.700 USD" if device == "cuda" else ""
+    assert step.text.endswith(f"were not tried (4: about 4 min{cost})") and step.change in step.command.replace("'", "")
 
 
 def test_settling_names_the_tied_cells_and_the_others() -> None:
@@ -195,12 +210,12 @@ def test_settling_names_the_tied_cells_and_the_others() -> None:
     (tied,) = [answer for label, answer in in_sentences(found).answers if label == "Tied"]
     assert found.verdict == TIED and tied.count("×") == 3
     assert sum(rival.cell_id in ids for rival in found.rivals) == 3
-    assert "between the 4 tied cells, gaining at most " in cost_of_settling(found, end.trials)
+    assert "between the 4 tied cells, gaining at most " in next_step(found, end.trials).text
     first, *others = found.rivals
     missing = replace(found, rivals=(*others, replace(first, eligible=False, tied=False)))
-    assert f"between the 3 tied cells and {first.name}, gaining at most " in cost_of_settling(missing, end.trials)
+    assert f"between the 3 tied cells and {first.name}, gaining at most " in next_step(missing, end.trials).text
     fewer = replace(found, more_seeds=tuple(more for more in found.more_seeds if more.cell_id != first.cell_id))
-    assert "between 3 of the 4 tied cells, gaining at most " in cost_of_settling(fewer, end.trials)
+    assert "between 3 of the 4 tied cells, gaining at most " in next_step(fewer, end.trials).text
 
 
 def test_a_clear_verdict_has_nothing_to_settle() -> None:
@@ -241,7 +256,7 @@ def test_label_of_any_length_is_wrapped_in_time() -> None:
 def test_long_label_is_apart_from_its_text() -> None:
     rates = {0.25: 100.0, 0.5: 110.0, 1: 120.0}
     records = [record_of(gpus, seed, metrics=measured(rate, 0.9)) for gpus, rate in rates.items() for seed in range(3)]
-    lines = rows(ended(records), 80)
+    lines = [line for line in rows(ended(records), 80) if "python -m" not in line]
     assert any(line.startswith(" 0.25→0.5 GPUs ") for line in lines) and max(map(len, lines)) <= 80
 
 
