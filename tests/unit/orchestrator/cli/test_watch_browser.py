@@ -14,7 +14,13 @@ def text(browser: Any) -> str:
     return str(ask(browser, "return document.body.innerText"))
 
 
-def test_the_page_follows_the_sweep(results_folder, tmp_path_factory):
+COLOURS = (
+    "return Object.fromEntries([...document.querySelectorAll('path[data-trial]')]"
+    ".map((path) => [path.dataset.trial, path.getAttribute('stroke')]));"
+)
+
+
+def test_the_page_follows_the_sweep(results_folder: ResultsFolder, tmp_path_factory: pytest.TempPathFactory) -> None:
     with (
         Journal.open(results_folder.journal) as journal,
         served(results_folder.root) as server,
@@ -26,7 +32,8 @@ def test_the_page_follows_the_sweep(results_folder, tmp_path_factory):
         assert "4 of 6 trials" in text(browser) and "1,800 samples/s" in text(browser)
         assert ask(browser, "return document.querySelectorAll('figure svg').length") == 2
 
-        # It updates without being loaded again, and keeps the chosen trial.
+        # It updates without being loaded again, and keeps the chosen trial and the colours.
+        before = ask(browser, COLOURS)
         ask(browser, f"window.mark = 1; document.querySelector('button[data-trial={RUNNING}]').click()")
         wait_for(browser, "document.querySelector('#log pre')?.textContent.includes('last line')")
         write_epochs(results_folder, 7)
@@ -34,6 +41,8 @@ def test_the_page_follows_the_sweep(results_folder, tmp_path_factory):
         wait_for(browser, "document.querySelectorAll('tbody tr').length === 6")
         assert ask(browser, "return [window.mark, document.querySelector('tbody tr').cells[3].innerText]") == [1, "7"]
         assert ask(browser, "return document.querySelectorAll('tr.chosen').length") == 1
+        after = ask(browser, COLOURS)
+        assert len(set(after.values())) == len(after) == 1 + len(before) and before.items() <= after.items()
 
         # Texts of the folder are no markup, and secrets are not shown.
         assert EVIL in text(browser) and SECRET not in text(browser)

@@ -106,7 +106,7 @@ def test_the_decision_comes_first_in_all_files(whole):
     assert failed_steps(reported) == [] and reported.has_page
     assert folder.table("recommendation.md").read_text().startswith("# Recommendation: demo")
     page = folder.page.read_text()
-    assert page.index('id="recommendation"') < page.index('id="problems"') < page.index('id="speedup"')
+    assert page.index('id="recommendation"') < page.index('id="problems"') < page.index('id="trade_off"')
     with_curves = [record for record in RECORDS if record.status.value in ("ok", "diverged", "timeout")]
     assert len(pd.read_parquet(folder.table("curves.parquet"))) == 10 * len(with_curves) - 1  # one row is damaged
 
