@@ -1,7 +1,5 @@
 """Tests of the page of mode=watch in a real browser."""
 
-from typing import Any
-
 from orchestrator.store.journal import Journal
 from tests.unit.orchestrator.browser import BROWSER_MARKS, ask, chromium, wait_for
 from tests.unit.orchestrator.cli.watched import EVIL, RUNNING, SECRET, served, write_end, write_epochs, write_sweep
@@ -10,7 +8,7 @@ from tests.unit.orchestrator.records import record_of
 pytestmark = BROWSER_MARKS
 
 
-def text(browser: Any) -> str:
+def text(browser):
     return str(ask(browser, "return document.body.innerText"))
 
 
@@ -20,7 +18,7 @@ COLOURS = (
 )
 
 
-def test_the_page_follows_the_sweep(results_folder: ResultsFolder, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_page_follows_the_sweep(results_folder, tmp_path_factory):
     with (
         Journal.open(results_folder.journal) as journal,
         served(results_folder.root) as server,
