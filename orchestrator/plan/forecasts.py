@@ -130,8 +130,9 @@ class Forecasts:
         network = self._network(trial)
         rehearsed = self.rehearsals.forecast(trial, network)
         extrapolated = self.measured.of_line(trial, network)
-        # A rehearsal has seen this model at this size; an extrapolation without a step says only why it failed.
-        if extrapolated is None or (rehearsed and extrapolated.step_s is None):
+        # A rehearsal has seen this model at this size; an extrapolation without a step says only why it failed. What
+        # cannot run has no speed.
+        if extrapolated is None or (rehearsed and (extrapolated.step_s is None or rehearsed.step_s is None)):
             return rehearsed
         if rehearsed is None:
             return extrapolated
@@ -156,7 +157,8 @@ class Forecasts:
         forecast = self.forecast(trial)
         if self.settings.forecast.try_anyway or forecast is None or forecast.fits != "no":
             return ""
-        return f"forecast: {forecast.why} (forecast.try_anyway=true runs it)"
+        # Only a forecast of memory may be wrong.
+        return f"forecast: {forecast.why}{' (forecast.try_anyway=true runs it)' if forecast.peak_memory_gb else ''}"
 
     def is_for(self, here: Node) -> bool:
         """Return whether this machine has GPUs like the nodes'."""

@@ -159,6 +159,8 @@ class Rehearsals:
         """Return the trial to rehearse next, so that the figures of all these trials are known; None at the end."""
         by_kind: dict[str, dict[int, TrialSpec]] = {}
         for trial in trials:
+            if self._more_than_samples(trial):
+                continue
             by_kind.setdefault(kind_of(trial), {}).setdefault(micro_batch(trial), trial)
         for kind, alike in by_kind.items():
             size = _next_size(sorted(alike), self._by_kind.get(kind, {}))
@@ -169,6 +171,8 @@ class Rehearsals:
     def forecast(self, trial: TrialSpec, between_nodes: Network | None = None) -> Forecast | None:
         """Return the forecast of a trial; None if no trial of its kind was rehearsed."""
         size, same = micro_batch(trial), self._by_kind.get(kind_of(trial), {})
+        if why := self._more_than_samples(trial):
+            return Forecast(fits="no", why=why)
         # Memory grows with the micro-batch: what failed at a smaller one fails here, too.
         too_large = [other for other in sorted(same) if other <= size and same[other].status is Status.OOM]
         ok = {other: same[other].figures for other in sorted(same) if same[other].status is Status.OK}
@@ -182,6 +186,15 @@ class Rehearsals:
             return forecast
         fits, why = _fits(memory, curve.first["device_gb"], is_short=bool(too_large))
         return replace(forecast, fits=fits, why=why, peak_memory_gb=memory, parts_gb=_parts_gb(curve, size, memory))
+
+    def _more_than_samples(self, trial: TrialSpec) -> str:
+        """Return why a trial cannot run if its batch has more samples than the training data; empty otherwise."""
+        for rehearsal in self._by_kind.get(kind_of(trial), {}).values():
+            samples = rehearsal.figures.get("epoch_samples", math.inf)
+            if trial.batch.global_batch_size > samples:
+                batch = f"global_batch_size={trial.batch.global_batch_size}"
+                return f"{batch} is more than the {samples:,} training samples"
+        return ""
 
 
 def _next_size(sizes: Sequence[int], done: Mapping[int, Rehearsal]) -> int | None:

@@ -111,6 +111,14 @@ def test_a_rehearsal_without_memory_decides_for_larger_batches():
     assert Rehearsals().forecast(trial()) is None
 
 
+def test_a_batch_of_more_samples_than_the_data_cannot_run():
+    rehearsals = Rehearsals([rehearsal(8)])
+    forecast = rehearsals.forecast(trial(1001))
+    assert forecast == Forecast(fits="no", why="global_batch_size=1001 is more than the 1,000 training samples")
+    assert rehearsals.next([trial(8), trial(1001)]) is None
+    assert rehearsals.forecast(trial(1000)).step_s
+
+
 @pytest.mark.parametrize(
     ("micro", "step_s", "lo", "hi"),
     [
