@@ -5,10 +5,12 @@ Heads must divide the width, tokens must be in the model's vocabulary, and seque
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sweeps.axes import is_number, is_whole
 from trainables.context import RequestError
 from trainables.file_facts import kept
 from trainables.tokens import (
@@ -22,6 +24,8 @@ from trainables.tokens import (
     source_of,
     transformers_config,
 )
+
+FEW_STEPS = 10  # in a warm-up of the learning rate, as a rule
 
 
 def shape_errors(config: Mapping[str, Any]) -> Iterator[str]:
@@ -126,8 +130,7 @@ def _count_errors(corpus: Corpus, length: int, config: Mapping[str, Any]) -> Ite
         # As the training splits them: the check must agree to the last sequence, since batches may equal the data.
         most = held_out if corpus.validation_tokens is None else max(1, corpus.validation_tokens // length)
         sequences -= min(held_out, most)
-    axis = ((config.get("sweep") or {}).get("axes") or {}).get("global_batch_size")
-    batches = [value for value in axis if isinstance(value, int)] if isinstance(axis, list) else []
+    batches = _global_batches(config)
     largest = max(batches, default=1)
     if sequences < largest:
         wanted = f"global_batch_size={largest}" if batches else "one"
@@ -135,7 +138,26 @@ def _count_errors(corpus: Corpus, length: int, config: Mapping[str, Any]) -> Ite
         yield f"{tokens:,} tokens are {sequences:,} training sequences of {length}, fewer than {wanted}"
     elif corpus.epoch_tokens and corpus.epoch_tokens // length < largest:
         batch = f"global_batch_size={largest} × {length}" if batches else f"one sequence of {length}"
-        yield f"data.epoch_tokens={corpus.epoch_tokens} is fewer than {batch} tokens"
+        needed = f"set data.epoch_tokens={largest * length} or more"
+        yield f"data.epoch_tokens={corpus.epoch_tokens} is fewer than {batch} tokens: {needed}"
+
+
+def few_steps(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a remark if the budget in tokens is only a few steps of the largest batch."""
+    data, model = config.get("data") or {}, config.get("model") or {}
+    length = data.get("sequence_length") or model.get("sequence_length")
+    tokens, batches = (config.get("budget") or {}).get("tokens"), _global_batches(config)
+    if not (is_number(tokens) and is_whole(length) and batches):
+        return
+    steps = math.ceil(tokens / (max(batches) * length))
+    if steps < FEW_STEPS:
+        batch = f"{max(batches)} × {length:,} tokens"
+        yield f"budget.tokens={tokens} is {steps} optimizer steps of {batch}: losses after so few say nothing"
+
+
+def _global_batches(config: Mapping[str, Any]) -> list[int]:
+    axis = ((config.get("sweep") or {}).get("axes") or {}).get("global_batch_size")
+    return [value for value in axis if is_whole(value)] if isinstance(axis, list) else []
 
 
 def _size_of(tokenizer: str) -> int:

@@ -34,7 +34,7 @@ from trainables.component_registry import (
 )
 from trainables.optimizers import schedules
 from trainables.optimizers.schedules import Growth
-from trainables.token_checks import content_errors, shape_errors, tensor_errors
+from trainables.token_checks import content_errors, few_steps, shape_errors, tensor_errors
 
 CHOICES = {
     "precision": ("fp32", "tf32", "bf16", "fp16", "fp64"),
@@ -218,8 +218,11 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for data that is not on this machine, if the trials run elsewhere or are only planned.
 
-    Also for accumulation that only costs time (Marek et al. 2025, "Small batch size training for language models").
+    Also for accumulation that only costs time (Marek et al. 2025, "Small batch size training for language models"),
+    and for budgets of a few steps.
     """
+    if (config.get("data") or {}).get("name") in TEXTS:
+        yield from few_steps(config)
     passes = config.get("grad_accum_steps", 1)
     if (config.get("data") or {}).get("name") in TEXTS and _is_on_one_gpu(config) and is_whole(passes) and passes > 1:
         yield (

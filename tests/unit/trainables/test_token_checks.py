@@ -37,7 +37,7 @@ def asked(
         ({"model": {"kv_heads": 4}}, ("model.kv_heads=4", "model.heads=2")),
         ({"sequence_length": 17}, ("data.sequence_length=17", "model.sequence_length=16")),
         ({"batches": [8, 200]}, ("1,601 tokens", "90 training sequences of 16", "global_batch_size=200")),
-        ({"epoch_tokens": 60}, ("data.epoch_tokens=60", "global_batch_size=4 × 16")),
+        ({"epoch_tokens": 60}, ("data.epoch_tokens=60", "global_batch_size=4 × 16", "data.epoch_tokens=64 or more")),
         ({"dtype": "int8"}, ("data.dtype='int8'", "uint16, uint32")),
         ({"dtype": "uint32"}, ("3,202 bytes", "no multiple of 4")),
         ({"path": "/nowhere"}, ("there is no file or folder /nowhere",)),

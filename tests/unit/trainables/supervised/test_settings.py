@@ -194,3 +194,13 @@ def test_own_code_is_imported_elsewhere_and_only_if_it_is_trusted():
 def test_accumulation_of_a_language_model_on_one_gpu_is_remarked(gpus, passes, name, remarked):
     given = {"mode": "run", "data": {"name": name}, "grad_accum_steps": passes, "sweep": {"axes": {"gpus": gpus}}}
     assert any("grad_accum_steps=4" in line for line in remarks(given)) == remarked
+
+
+@pytest.mark.parametrize(
+    ("tokens", "steps"), [(49_152, "3 optimizer steps of 16 × 1,024"), (147_457, None), (None, None)]
+)
+def test_budgets_of_a_few_steps_are_remarked(tokens, steps):
+    axes = {"global_batch_size": [4, 16]}
+    given = {"mode": "run", "data": {"name": "text"}, "model": {"sequence_length": 1024}, "sweep": {"axes": axes}}
+    told = list(remarks(given | {"budget": {"tokens": tokens}}))
+    assert [steps in line for line in told] == [True] if steps else told == []
