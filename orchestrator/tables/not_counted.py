@@ -66,7 +66,7 @@ def _places_of_oom(out_of_memory: pd.DataFrame) -> str:
     # Cells that differ in further axes, such as the rate, have one place.
     places = list(dict.fromkeys(map(cell_label, out_of_memory.to_dict("records"))))
     if len(places) > 3:
-        return f"{len(out_of_memory)} cells, such as {places[0]}"
+        return f"{len(out_of_memory)} cells, e.g. {places[0]}"
     return ", ".join(places)
 
 

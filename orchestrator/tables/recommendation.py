@@ -44,7 +44,8 @@ from orchestrator.tables.candidates import (
 from orchestrator.tables.recommendation_sentences import UNBOUNDED, filled, listed, probability, sentence, template
 from orchestrator.tables.scaling_answers import answers, by_batch
 from orchestrator.telemetry.timing_gate import Fault
-from orchestrator.text.numbers import counted, percent, suited, times
+from orchestrator.text.cell_labels import gpu_word
+from orchestrator.text.numbers import counted, fact, percent, suited, times
 from sweeps.gpus import cost_of
 from sweeps.status import Status
 
@@ -110,15 +111,15 @@ class NextStep:
     text: str
     command: str = ""
     """The line to type, if any."""
-    change: str = ""
-    """What differs from the sweep's command, where there is no room for the whole one."""
+    short: str = "see the report"
+    """Words for a command that has no room."""
 
 
 def next_step(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
     """Return what to do next: settle the verdict, or else extend the axis at whose edge the choice is."""
     if recommendation.commands:
         settling = _cost_of_settling(recommendation, trials)
-        return NextStep(text=settling, command=recommendation.commands[0], change="mode=settle")
+        return NextStep(text=settling, command=recommendation.commands[0], short="the sweep's command with mode=settle")
     chosen = recommendation.chosen
     if chosen is None:
         return NextStep(text="")
@@ -143,18 +144,22 @@ def _beyond(edge: Remark, chosen: Cell, recommendation: Recommendation) -> NextS
     axis = next((name for name in (given["axis"], "device_batch_size") if name in chosen.axes), None)
     if axis is None:
         return NextStep(text=sentence(edge))
-    factor = 2 if given["largest"] else 0.5
-    value = f"{chosen.axes[axis] * factor:g}"
+    factor, on_cpu = 2 if given["largest"] else 0.5, recommendation.on_cpu
+    value, before = (fact(chosen.axes[axis] * size) for size in (factor, 1))
+    words = {
+        "gpus": f"{value} {gpu_word(on_cpu=on_cpu)}",
+        "device_batch_size": f"a batch of {value} per {gpu_word(on_cpu=on_cpu, one=True)}",
+        "global_batch_size": f"a batch of {value} in total",
+    }
     assignment = f"sweep.axes.{axis}=["
     change = [f"{assignment}{value}]" if override.startswith(assignment) else override for override in chosen.overrides]
     # With more GPUs, a training takes hardly longer.
     time_s = chosen.value("total_time") * chosen.n_ok
     hours = time_s / 3600 * chosen.values["gpus"] * (factor if axis == "gpus" else 1)
-    about = "" if math.isnan(time_s) else f" ({value}: about {_amounts(time_s, hours, recommendation)})"
+    amounts = "" if math.isnan(time_s) else f"about {_amounts(time_s, hours, recommendation)}, "
     return NextStep(
-        text=f"{sentence(edge).rstrip('.')}{about}",
+        text=f"{amounts}to try {words.get(axis, f'{axis}={value}')} instead of {before}",
         command=command(recommendation.terms.arguments, change),
-        change=" ".join(change),
     )
 
 

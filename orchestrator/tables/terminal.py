@@ -263,8 +263,9 @@ def _next(end: SweepEnd, width: int) -> list[Text]:
     if line.cell_len <= width:
         return [line]
     line = Text(" " * _INDENT + command)
-    if _height([line], width) > _HIGHEST_COMMAND:
-        return _labelled("Next", f"{text}: the sweep's command with {step.change}", width)
+    # A step that the answer does not need has no more than the room of its words.
+    if _height([line], width) > (_HIGHEST_COMMAND if end.recommendation.commands else 1):
+        return _labelled("Next", f"{text}: {step.short}", width)
     return [*_labelled("Next", f"{text}:", width), line]
 
 

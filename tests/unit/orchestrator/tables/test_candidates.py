@@ -523,7 +523,7 @@ def test_the_runner_up_has_its_distance(seeds: int) -> None:
 @pytest.mark.parametrize(
     ("why", "difference", "told"),
     [
-        ("ties_with_chosen", -0.004, "a tie, more accurate (-0.004), but less sure to be best: 82%"),
+        ("ties_with_chosen", -0.004, "a tie, more accurate (-0.004), less sure (82%)"),
         ("ties_with_chosen", -0.0051, "a tie, accuracy holds 82% (-0.005), is best 82%"),
         ("needs_more_hours", -0.0051, "a tie, but 2.00× the GPU-hours, accuracy holds 82% (-0.005), is best 82%"),
     ],

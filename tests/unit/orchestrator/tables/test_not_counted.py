@@ -77,7 +77,7 @@ def test_what_does_not_count_says_whether_the_answer_needs_it(
     [
         ((128,), "1×128 none"),
         ((128, 256), "1×128 none, 1×256 none"),
-        ((128, 256, 512, 1024), "4 cells, such as 1×128 none"),
+        ((128, 256, 512, 1024), "4 cells, e.g. 1×128 none"),
     ],
 )
 def test_the_place_of_an_out_of_memory_error_is_told_once(batches: tuple[int, ...], place: str) -> None:

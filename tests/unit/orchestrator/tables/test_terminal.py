@@ -193,8 +193,8 @@ def test_the_step_beyond_the_grid_has_its_cost_and_its_command(device: str) -> N
     step = next_step(end.recommendation, end.trials)
     assert step.command == "python -m orchestrator sweep=demo 'sweep.axes.gpus=[4]' 'sweep.axes.seed=[0,1,2]'"
     # Three trials of 70 s on twice as many GPUs.
-    cost = ", 0.700 USD" if device == "cuda" else ""
-    assert step.text.endswith(f"were not tried (4: about 4 min{cost})") and step.change in step.command.replace("'", "")
+    cost, words = (", 0.700 USD", "GPUs") if device == "cuda" else ("", "processes")
+    assert step.text == f"about 4 min{cost}, to try 4 {words} instead of 2"
 
 
 def test_settling_names_the_tied_cells_and_the_others() -> None:
@@ -256,7 +256,7 @@ def test_label_of_any_length_is_wrapped_in_time() -> None:
 def test_long_label_is_apart_from_its_text() -> None:
     rates = {0.25: 100.0, 0.5: 110.0, 1: 120.0}
     records = [record_of(gpus, seed, metrics=measured(rate, 0.9)) for gpus, rate in rates.items() for seed in range(3)]
-    lines = [line for line in rows(ended(records), 80) if "python -m" not in line]
+    lines = rows(ended(records), 80)
     assert any(line.startswith(" 0.25→0.5 GPUs ") for line in lines) and max(map(len, lines)) <= 80
 
 
