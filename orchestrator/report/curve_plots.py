@@ -40,8 +40,8 @@ def _lines(title: str | None) -> dict[str, Any]:
 def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first: Sequence[str]) -> Plot:
     """Return the chart of training loss by epoch, a line for each cell: the median of its seeds, and their range.
 
-    Up to MOST_SERIES lines share one panel, where they can be compared; more are divided by rule and GPUs. Of many
-    cells, those in `first` and evenly spaced others are drawn.
+    Up to MOST_SERIES lines share one panel, where they can be compared; more are divided by rule and GPUs. Of more than
+    MOST_CURVES cells, those in `first` and others share one panel, and the filters choose which others.
     """
     plot = Plot(
         name="loss",
@@ -58,8 +58,10 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
         return plot
     drawn = spread(list(with_curve["cell_id"]), first, MOST_CURVES)
     records = with_curve[with_curve["cell_id"].isin(drawn)].to_dict("records")
-    # As many as colours that can be told apart.
-    together = len(records) <= vega.MOST_SERIES
+    # As many as colours that can be told apart; of many cells, each panel would have one line.
+    is_large = len(drawn) < len(with_curve)
+    together = is_large or len(records) <= vega.MOST_SERIES
+    ranked = sorted(drawn, key=lambda cell_id: first.index(cell_id) if cell_id in first else len(first))
     points = _over_seeds(losses[losses["cell_id"].isin(drawn)])
     by_cell = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False, observed=True)}
     titles = ["" if together else _panel_title(row, differing, cells) for row in records]
@@ -75,12 +77,14 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
             if point["n_seeds"] > 1:
                 values |= {"loss_lo": point["loss_lo"], "loss_hi": point["loss_hi"]}
             panel = {"panel": title, "panel_order": rank, "panel_place": places[title]}
-            rows.append({"cell": name, "line": line, **panel, **values})
+            rows.append({"cell": name, "line": line, "order": ranked.index(row["cell_id"]), **panel, **values})
     remarks = []
-    if len(drawn) < len(with_curve):
-        remarks.append(f"{len(drawn)} of {len(with_curve)} cells are drawn; tables/curves.parquet has all.")
+    if is_large:
+        shown = f"{vega.MOST_SERIES} of {len(with_curve)} cells are drawn: the filters choose others"
+        remarks.append(f"{shown}, of {len(drawn)}; tables/curves.parquet has all.")
     y = vega.spanning("loss", "training loss", points["loss"])
-    look = {"x": vega.quantity("epoch", "epoch", zero=False, nice=False), "y": y}
+    epochs = {**vega.quantity("epoch", "epoch", zero=False, nice=False), "axis": {"tickMinStep": 1}}
+    look = {"x": epochs, "y": y}
     look |= _lines(None if together else vega.word(batch, cells))
     marks = vega.mark("point", {**look, **vega.FADED, **vega.TIP}, size=18, filled=True)
     layers = [
@@ -89,7 +93,13 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
         {**marks, "params": [vega.ZOOM, vega.picked("line")]},
     ]
     tip = "datum.cell + '\\nepoch ' + datum.epoch + ': ' + format(datum.loss, '.4~r')"
-    spec = vega.in_panels(layers, [{"calculate": tip, "as": "tip"}], field="panel")
+    transform: list[Spec] = [{"calculate": tip, "as": "tip"}]
+    if is_large:
+        rank = {"window": [{"op": "dense_rank", "as": "line_rank"}], "sort": [{"field": "order"}]}
+        transform += [rank, {"filter": f"datum.line_rank <= {vega.MOST_SERIES}"}]
+    spec = vega.in_panels(layers, transform, field="panel")
+    if together:
+        spec = {"transform": transform, "width": 560, "height": 260, "layer": layers}
     return replace(plot, spec=spec, rows=rows, remarks=remarks)
 
 

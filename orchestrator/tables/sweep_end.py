@@ -12,6 +12,7 @@ from orchestrator.config.schema import value_at
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
+from orchestrator.tables.candidates import Candidates
 from orchestrator.text.numbers import training
 from orchestrator.text.text_tables import Document
 
@@ -57,8 +58,9 @@ class SweepEnd:
 
     @property
     def discussed(self) -> list[str]:
-        """The recommended cell and its baseline, which plots of some cells show first."""
-        return [cell_id for cell_id in (self.recommendation.cell_id, self.recommendation.common_baseline_id) if cell_id]
+        """The cells of the answer, which plots of some cells show first."""
+        candidates = Candidates.of(self.recommendation)
+        return [cell.cell_id for cell in candidates.cells] if candidates else []
 
     @property
     def exit_status(self) -> int:
