@@ -95,8 +95,10 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame, first:
     tip = "datum.cell + '\\nepoch ' + datum.epoch + ': ' + format(datum.loss, '.4~r')"
     transform: list[Spec] = [{"calculate": tip, "as": "tip"}]
     if is_large:
-        rank = {"window": [{"op": "dense_rank", "as": "line_rank"}], "sort": [{"field": "order"}]}
-        transform += [rank, {"filter": f"datum.line_rank <= {vega.MOST_SERIES}"}]
+        transform += [
+            {"window": [{"op": "dense_rank", "as": "line_rank"}], "sort": [{"field": "order"}]},
+            {"filter": f"datum.line_rank <= {vega.MOST_SERIES}"},
+        ]
     spec = vega.in_panels(layers, transform, field="panel")
     if together:
         spec = {"transform": transform, "width": 560, "height": 260, "layer": layers}
