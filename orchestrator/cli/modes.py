@@ -71,7 +71,7 @@ def _first(changes: Sequence[str]) -> str:
 def _forecast(checked: CheckedSweep) -> int:
     from orchestrator.config.commands import command
     from orchestrator.plan.forecast_printout import forecast_text, unanswered
-    from orchestrator.plan.forecasts import rehearse_missing
+    from orchestrator.plan.forecasts import can_rehearse, rehearse_missing
     from orchestrator.plan.plan import plan_now
     from orchestrator.plan.prices import offers_of
     from orchestrator.plan.printout import headline
@@ -104,9 +104,13 @@ def _forecast(checked: CheckedSweep) -> int:
     if checked.request.settings.format == "table":
         text = f"{headline(plan, checked.config)}\n\n{text}"
         if counts := sorted({trial.gpus for trial in lacking if trial.trial_id in plan.infeasible}):
+            arguments = checked.composition.arguments
+            if all(trial.device == "cpu" and can_rehearse(trial) for trial in plan.trials):
+                text += "\n\nto forecast the cells on a GPU that is not here:\n"
+                text += command(arguments, ["forecast.device=H100"], dropped=("rerun=",))
             more = [f"forecast.gpus=[{','.join(f'{count:g}' for count in counts)}]"]
             text += "\n\nto extrapolate from fewer GPUs that ran:\n"
-            text += command(checked.composition.arguments, more, dropped=("sweep.axes.gpus=", "rerun="))
+            text += command(arguments, more, dropped=("sweep.axes.gpus=", "rerun="))
     print(printable(text))
     return int(bool(failures or lacking))
 

@@ -33,8 +33,10 @@ def forecast_text(plan: Plan, request: Request) -> str:
     alike: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         alike.setdefault(repr({**cell, "cell_id": "", "axes": "", "trials": 0}), []).append(cell)
+    speeds = [cell["samples_per_s"]["value"] for cell in cells if cell["samples_per_s"] and cell["fits"] != "no"]
     groups = [
-        (_forecast_line(name, same), same) for name, same in zip(_names(alike.values()), alike.values(), strict=True)
+        (_forecast_line(name, same, speeds[:1], report.currency), same)
+        for name, same in zip(_names(alike.values()), alike.values(), strict=True)
     ]
     few_counts = f"needs valid timings on {COUNTS} GPU counts"
     nothing_known = few_counts if request.settings.extrapolates else "nothing is known before it has run"
@@ -50,14 +52,17 @@ def forecast_text(plan: Plan, request: Request) -> str:
     reasons = [f"{', '.join(names)}: {why}" for why, names in unknown.items()]
     if not shown:
         return "\n".join(reasons)
-    empty = [key for key in shown[0] if all(row[key] == "" for row in shown)]
+    sources = {row["from"] for row in shown}
+    of_all = {"from"} if len(sources) == 1 else set[str]()
+    empty = [key for key in shown[0] if key in of_all or all(row[key] == "" for row in shown)]
     lacks_memory = all(trial.device == "cpu" for trial in plan.trials) and "peak GB" in empty
     is_disturbed = any(cell["source"] == DISTURBED for cell in cells)
     lines = [
         *aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
         "",
         *reasons,
-        f"on {', '.join(describe(node) for node in plan.nodes)}; ± and ranges cover 90%",
+        f"on {', '.join(describe(node) for node in plan.nodes)}; ± and ranges cover 90%"
+        + "".join(f"; from {source}" for source in sources if of_all),
         *(["memory is forecast for GPUs only"] if lacks_memory else []),
         *(["disturbed: other programs ran beside the rehearsal; mode=forecast repeats it"] if is_disturbed else []),
         *_why_unsure(cells),
@@ -139,17 +144,21 @@ def _names(groups: Collection[Sequence[Mapping[str, Any]]]) -> list[str]:
     ]
 
 
-def _forecast_line(name: str, same: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the line of the table for cells with the same figures."""
+def _forecast_line(
+    name: str, same: Sequence[Mapping[str, Any]], base: Sequence[float], currency: str | None
+) -> dict[str, Any]:
+    """Return the line of the table for cells with the same figures; `base`: the first cell's samples/s, if known."""
     cell = same[0]
+    gains = [cell["samples_per_s"]["value"] / speed for speed in base if cell["samples_per_s"] and cell["fits"] != "no"]
     return {
         "cell": name,
         "trials": sum(other["trials"] for other in same),
         "fits": cell["fits"] if cell["peak_memory_gb"] or (cell["why"] and not cell["samples_per_s"]) else "",
         "peak GB": _about(cell["peak_memory_gb"]),
         "samples/s": _about(cell["samples_per_s"]),
+        "speed-up": "".join(f"{number(gain)}×" for gain in gains),
         "trial s": _about(cell["duration_s"]),
-        "cost": _about(cell["cost"]),
+        f"cost {currency or ''}".rstrip(): _about(cell["cost"]),
         "offer": printable_line(cell["offer"]["name"]) if cell["offer"] else "",
         "target s": _about(cell["target_s"]),
         "target cost": _about(cell["cost_to_target"]) + (" *" if cell["is_efficient"] else ""),

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.backends.backend_choice import A_NODE
 from orchestrator.config.schema import value_at
+from orchestrator.plan.forecasts import can_rehearse
 from orchestrator.plan.plan import Plan
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import SweepBudget
@@ -127,7 +128,9 @@ def time_and_cost(plan: Plan, price_per_gpu_hour: float | None, currency: str) -
     timetable = plan.timetable
     hours, unknown, makespan_s = timetable.gpu_hours, timetable.unknown, timetable.makespan_s
     if makespan_s is None:
-        yield "expected duration: unknown until the first trials have run"
+        can_tell = not len(plan.forecasts.rehearsals) and any(can_rehearse(trial) for trial in plan.to_run)
+        before = " (mode=forecast tells it before)" if can_tell else ""
+        yield f"expected duration: unknown until the first trials have run{before}"
     elif timetable.schedule:
         unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
         used = suited(f"{unit}-hours", hours).text(hours)
