@@ -1,18 +1,6 @@
-from collections.abc import Callable
-
 import pytest
 
-from orchestrator.store.record import TrialRecord
 from orchestrator.store.results_folder import ResultsFolder
-from tests.unit.orchestrator import records
-
-RecordOf = Callable[..., TrialRecord]
-
-
-@pytest.fixture(scope="session")
-def record_of():
-    """A function that makes a record from what matters to a test; batch axes follow the device batch."""
-    return records.record_of
 
 
 @pytest.fixture

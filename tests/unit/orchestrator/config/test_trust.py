@@ -106,18 +106,7 @@ def own_package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-DEFINED = (
-    "train",
-    "same",
-    "deep",
-    "made",
-    "method",
-    "conditional",
-    "Model",
-    "Model.build",
-    "inner.deep",
-    "inner.starred",
-)
+DEFINED = "train same deep made method conditional Model Model.build inner.deep inner.starred".split()
 IMPORTED = (
     *("run", "train_fast", "system", "popen", "alias", "bound", "maybe", "os.system", "processes.run"),
     "inner.os.system",

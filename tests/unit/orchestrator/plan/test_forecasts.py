@@ -179,9 +179,13 @@ def test_shipped_sweeps_for_two_cores_have_a_duration(name):
 
 
 @pytest.fixture
-def pair(tmp_path, monkeypatch):
+def answering(monkeypatch):
     monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
     monkeypatch.chdir(Path(__file__).parents[4])  # from which the processes import the module
+
+
+@pytest.fixture
+def pair(tmp_path, answering):
     company = forecasts.RehearsalProcesses(2, tmp_path / "log")
     yield company
     company.close()
@@ -191,9 +195,7 @@ ENDS = ("ok", "failed", "oom")
 
 
 def labelled(ends: str) -> TrialSpec:
-    gang = replace(by_hand.GPU, ranks=len(ends.split("+")))
-    trial = by_hand.trial(gang=gang, sweep=ends, axes={})
-    return replace(trial, sweep=ends)
+    return by_hand.trial(gang=replace(by_hand.GPU, ranks=len(ends.split("+"))), sweep=ends, axes={})
 
 
 @pytest.mark.parametrize(
@@ -216,9 +218,7 @@ def test_a_rehearsal_ends_with_rank_0_or_the_first_failure(pair, ends, ranks, st
         ("ok+dies", 1, "4", 0, "4"),
     ],
 )
-def test_ranks_rehearse_together_if_each_has_a_gpu(tmp_path, monkeypatch, ends, gpus, visible, rank, gpu):
-    monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
-    monkeypatch.chdir(Path(__file__).parents[4])
+def test_ranks_rehearse_together_if_each_has_a_gpu(tmp_path, answering, monkeypatch, ends, gpus, visible, rank, gpu):
     node = Node(name="host", cpus=2, gpus=gpus, gpu_type="H100")
     monkeypatch.setattr(forecasts, "this_machine", lambda: node)
     if visible:
@@ -232,9 +232,7 @@ def test_ranks_rehearse_together_if_each_has_a_gpu(tmp_path, monkeypatch, ends, 
     assert (rehearsal.figures["rank"], rehearsal.figures["gpus"]) == (rank, gpu)
 
 
-def test_a_failure_is_told_and_the_other_kinds_are_rehearsed(tmp_path, monkeypatch):
-    monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
-    monkeypatch.chdir(Path(__file__).parents[4])
+def test_a_failure_is_told_and_the_other_kinds_are_rehearsed(tmp_path, answering, monkeypatch):
     here = [Node(name="host", cpus=2, gpus=0)]
     own = {"trainable": "trainables.supervised.training:train", "device": "cpu"}
     trials = [replace(labelled(end), gang=replace(by_hand.GPU, cpus_per_rank=n), **own) for n, end in enumerate(ENDS)]
@@ -244,9 +242,7 @@ def test_a_failure_is_told_and_the_other_kinds_are_rehearsed(tmp_path, monkeypat
     assert [rehearsal.status for rehearsal in stored(tmp_path / "file", here)] == [Status.OK, Status.OOM]
 
 
-def test_a_disturbed_rehearsal_is_marked_and_repeated(tmp_path, monkeypatch):
-    monkeypatch.setattr(forecasts, "_MODULE", "tests.unit.orchestrator.plan.answering")
-    monkeypatch.chdir(Path(__file__).parents[4])
+def test_a_disturbed_rehearsal_is_marked_and_repeated(tmp_path, answering, monkeypatch):
     here = [Node(name="host", cpus=2, gpus=0)]
     own = replace(labelled("ok"), trainable="trainables.supervised.training:train", device="cpu")
     seen: list[str] = []

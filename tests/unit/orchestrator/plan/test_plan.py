@@ -23,6 +23,7 @@ from sweeps.probe import probe_of
 from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.plan.planned import NODES, TRIALS, ended, plan
+from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.requests import request
 from tests.unit.sweeps.setups import expanded, setup
 
@@ -170,7 +171,7 @@ def packed(gpus=0.25, batch=32, **changes):
     return replace(one, device="cuda", gpus=gpus, gang=shape, batch=shares, axes=axes, **changes)
 
 
-def took(record_of, gb, batch=32, gpus=1.0, model="cnn", **fields):
+def took(gb, batch=32, gpus=1.0, model="cnn", **fields):
     metrics = {} if gb is None else {"reserved_memory_gb": gb, "device_memory_gb": 80.0}
     return record_of(gpus, batch=batch, axes={"model": model}, metrics=metrics, **fields)
 
@@ -180,36 +181,36 @@ def held(ends, asked, probes=()):
 
 
 @pytest.mark.parametrize(("gb", "share"), [(2.0, 0.25), (30.0, 0.45), (79.0, 1.0), (None, 0.25)])
-def test_packed_trial_holds_the_larger_of_request_and_need(record_of, gb, share):
-    assert held([took(record_of, gb)], packed()) == share  # a trainable that does not tell is believed
+def test_packed_trial_holds_the_larger_of_request_and_need(gb, share):
+    assert held([took(gb)], packed()) == share  # a trainable that does not tell is believed
 
 
-def test_packed_trial_holds_a_whole_gpu_until_measured(record_of):
+def test_packed_trial_holds_a_whole_gpu_until_measured():
     assert held([], packed()) == 1.0
-    assert held([took(record_of, 2.0, batch=64), took(record_of, 2.0, model="mlp")], packed()) == 1.0
-    assert held([took(record_of, None, status=Status.SKIPPED, skipped_by="budget")], packed()) == 1.0
-    assert held([took(record_of, None, status=Status.OOM), took(record_of, 2.0)], packed()) == 1.0
+    assert held([took(2.0, batch=64), took(2.0, model="mlp")], packed()) == 1.0
+    assert held([took(None, status=Status.SKIPPED, skipped_by="budget")], packed()) == 1.0
+    assert held([took(None, status=Status.OOM), took(2.0)], packed()) == 1.0
 
 
-def test_largest_measured_need_counts(record_of):
+def test_largest_measured_need_counts():
     asked = packed()
     key = "(32, [('model', 'cnn')])"
     probe = {"size": key, "status": "ok", "reserved_memory_gb": 40.0, "device_memory_gb": 80.0}
-    ends = [took(record_of, 30.0), took(record_of, None), took(record_of, 20.0, gpus=2.0)]
+    ends = [took(30.0), took(None), took(20.0, gpus=2.0)]
     assert held(ends, asked) == 0.45 and held(ends, asked, [probe]) == 0.6
     assert GpuFractions.of(ends).unknown([asked, packed(batch=64), packed(batch=64)]) == [packed(batch=64)]
 
 
-def test_probes_and_timed_trials_are_not_packed(record_of):
-    known = [took(record_of, 2.0)]
+def test_probes_and_timed_trials_are_not_packed():
+    known = [took(2.0)]
     assert held(known, probe_of(packed())) == 1.0
     assert held([], replace(packed(), timing="device")) == 0.25 and held([], packed(gpus=1.0)) == 1.0
     assert not GpuFractions.of([]).unknown([replace(packed(), device="cpu")])
 
 
-def test_gpu_hours_count_held_gpus(record_of):
+def test_gpu_hours_count_held_gpus():
     """A packed trial costs what its memory keeps from others, a timed part of a GPU all of it."""
-    known = GpuFractions.of([took(record_of, 30.0)])
+    known = GpuFractions.of([took(30.0)])
     assert known.foreseen(packed()).gpus_held == 0.45 and known.foreseen(packed(batch=64)).gpus_held == 0.25
     assert replace(packed(), timing="device").gpus_held == 1.0
     assert replace(packed(), device="cpu").gpus_held == 0.25
@@ -217,8 +218,8 @@ def test_gpu_hours_count_held_gpus(record_of):
     assert replace(packed(), gpus=4, timing="device", gang=pair).gpus_held == 4.0
 
 
-def test_budget_and_forecast_count_held_gpus(record_of):
-    placed = GpuFractions.of([took(record_of, 30.0)]).placed(packed())
+def test_budget_and_forecast_count_held_gpus():
+    placed = GpuFractions.of([took(30.0)]).placed(packed())
     trial_queue = TrialQueue([placed])
     trial_queue.set_nodes([Node(name="a", cpus=8, gpus=1)], 0.0)
     assert trial_queue.next(0.0) is not None and trial_queue.gpu_s(100.0) == 45.0

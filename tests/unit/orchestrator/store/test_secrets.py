@@ -76,19 +76,7 @@ def test_hidden_values_differ_unless_they_are_secrets():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "token",
-        "HF_TOKEN",
-        "api_key",
-        "wandb.apikey",
-        "db-password",
-        "client_secret",
-        "auth",
-        "DB_PASS",
-        "db.pwd",
-        "pin",
-        "passphrase",
-    ],
+    "token HF_TOKEN api_key wandb.apikey db-password client_secret auth DB_PASS db.pwd pin passphrase".split(),
 )
 def test_values_under_secret_names_are_hidden(name):
     assert is_secret_name(name)
@@ -97,20 +85,7 @@ def test_values_under_secret_names_are_hidden(name):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "max_tokens",
-        "tokenizer",
-        "author",
-        "authentic",
-        "secretary",
-        "key",
-        "keys",
-        "lr",
-        "PWD",
-        "pin_memory",
-        "bypass",
-        "pass_s",
-    ],
+    "max_tokens tokenizer author authentic secretary key keys lr PWD pin_memory bypass pass_s".split(),
 )
 def test_values_under_other_names_are_kept(name):
     assert not is_secret_name(name)
