@@ -28,21 +28,14 @@ def seen(
     rank: int = 0,
     host: str = "a",
     phases: Sequence[tuple[float, str]] = PHASES,
-    foreign_load: Mapping[str, float | str] | None = None,
+    **given: Any,
 ) -> Readings:
-    return Readings(
-        rank=rank,
-        host=host,
-        cores=4,
-        series={
-            name: {key: array("d", values) for key, values in ({"time_s": TIMES} | dict(columns)).items()}
-            for name, columns in series.items()
-        },
-        phases=phases,
-        foreign_load=foreign_load or {},
-        failure="",
-        ticks=len(TIMES),
-    )
+    columns = {
+        name: {key: array("d", values) for key, values in ({"time_s": TIMES} | dict(columns)).items()}
+        for name, columns in series.items()
+    }
+    own = {"cores": 4, "foreign_load": {}, "failure": "", "ticks": len(TIMES)} | given
+    return Readings(rank=rank, host=host, series=columns, phases=phases, **own)
 
 
 def gpu(**columns: Sequence[float]) -> dict[str, Any]:
@@ -133,39 +126,17 @@ def test_cpu_figures_replace_gpu_figures_without_gpus():
 
 
 def test_trial_without_samples_has_no_figures():
-    empty = Readings(
-        rank=0,
-        host="a",
-        cores=1,
-        series={"cpu": {"time_s": array("d")}},
-        phases=(),
-        foreign_load={},
-        failure="",
-        ticks=0,
-    )
-    assert figures([empty], {}, alone=True) == {}
+    assert figures([seen({"cpu": {"time_s": ()}}, phases=(), ticks=0)], {}, alone=True) == {}
 
 
 DONE = TrialOutcome(note="slow", wall_s=1.0, metrics={"peak_memory_gb": 7.0})
 
 
 def readings(rank: int = 0, failure: str = "", ticks: int = 2) -> Readings:
-    columns = {
-        "time_s": [0.0, 1.0, 3.0],
-        "cpu_s": [5.0, 6.0, 7.0],
-        "rss_gb": [1.0, 2.0, math.nan],
-        "energy_j": [50.0, 60.0, 70.0],
-    }
-    return Readings(
-        rank=rank,
-        host="a",
-        cores=2,
-        series={"cpu": {name: array("d", values) for name, values in columns.items()}},
-        phases=[(0.5, "training"), (1.0, "")],
-        foreign_load={},
-        failure=failure,
-        ticks=ticks,
-    )
+    columns = {"time_s": [0.0, 1.0, 3.0], "cpu_s": [5.0, 6.0, 7.0], "rss_gb": [1.0, 2.0, math.nan]}
+    columns["energy_j"] = [50.0, 60.0, 70.0]
+    phases = [(0.5, "training"), (1.0, "")]
+    return seen({"cpu": columns}, rank, phases=phases, cores=2, failure=failure, ticks=ticks)
 
 
 def test_samples_are_a_table_with_every_column(tmp_path):

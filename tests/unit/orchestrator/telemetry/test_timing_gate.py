@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.run.round_sources import to_repeat
 from orchestrator.store.record import TrialRecord
-from orchestrator.telemetry.timing_gate import Fault, disturbed, judgements_of, why_discarded
+from orchestrator.telemetry.timing_gate import Fault, Judgement, disturbed, judgements_of, why_discarded
 from sweeps.identity import COMMAND, LOOPS
 from sweeps.status import Status
 from sweeps.trial import Purpose
@@ -24,11 +24,13 @@ QUIET: dict[str, Any] = {
 }
 
 
+def first(*records: TrialRecord) -> Judgement:
+    """Return the judgement of the first of these timings."""
+    return judgements_of(records)[records[0].trial_id]
+
+
 def reasons(**metrics: Any) -> list[str]:
-    records = [record_of(1, seed, metrics=QUIET) for seed in (1, 2)]
-    judgement = judgements_of([record_of(1, 0, metrics=QUIET | metrics), *records])[
-        records[0].trial_id.replace("-1", "-0")
-    ]
+    judgement = first(record_of(metrics=QUIET | metrics), *(record_of(seed=seed, metrics=QUIET) for seed in (1, 2)))
     short = metrics.keys() & {"window_s", "window_steps"}
     assert judgement.fault == (None if not judgement.reasons else Fault.TOO_SHORT if short else Fault.DISTURBED)
     return list(judgement.reasons)
@@ -80,14 +82,14 @@ def test_a_clean_window_is_valid(metrics):
     ],
 )
 def test_without_a_window_the_training_limits_it(metrics, short):
-    record = record_of(1, 0, metrics=metrics)
-    assert judgements_of([record])[record.trial_id].fault == (Fault.TOO_SHORT if short else None)
+    assert first(record_of(metrics=metrics)).fault == (Fault.TOO_SHORT if short else None)
 
 
 @pytest.mark.parametrize(
     ("gpus", "metrics", "reason"),
     [
         (2, {"workers": 1}, "1 of 2 GPUs trained"),
+        (2, {"busy_gpus": 1}, "1 of 2 GPUs trained"),
         (4, {"workers": 4, "busy_gpus": 3}, "3 of 4 GPUs trained"),
         (2, {"workers": 1, "foreign_cpu": 0.5, "window_s": 0.1}, "1 of 2 GPUs trained"),
         (2, {"workers": 2, "busy_gpus": 2}, ""),
@@ -97,15 +99,11 @@ def test_without_a_window_the_training_limits_it(metrics, short):
     ],
 )
 def test_too_few_workers_come_first(gpus, metrics, reason):
-    record = record_of(gpus, 0, metrics=QUIET | metrics)
-    judgement = judgements_of([record])[record.trial_id]
+    judgement = first(record_of(gpus, metrics=QUIET | metrics))
     assert judgement.fault == (Fault.TOO_FEW_WORKERS if reason else None)
     assert not reason or judgement.reasons[0] == reason
-
-
-def test_a_rank_for_each_gpu_has_trained_however_little_load_it_made():
-    record = record_of(2, 0, metrics=QUIET | {"busy_gpus": 1}, ranks=2)
-    assert judgements_of([record])[record.trial_id].fault is None
+    # A rank for each GPU has trained, however little load it made.
+    assert "workers" in metrics or first(record_of(gpus, metrics=QUIET | metrics, ranks=2)).fault is None
 
 
 @pytest.mark.parametrize(
@@ -122,8 +120,7 @@ def test_load_on_cpus_counts_as_far_as_the_gpu_waits_for_them(compute_s, foreign
     known = {"foreign_cpu": foreign, "step_s": 1.0}
     metrics = QUIET | known | ({} if compute_s is None else {"step_compute_s": compute_s})
     for device, expected in (("cuda", fault), ("cpu", Fault.DISTURBED)):
-        record = dataclasses.replace(record_of(1, 0, metrics=metrics), device=device)
-        assert judgements_of([record])[record.trial_id].fault == expected
+        assert first(record_of(device=device, metrics=metrics)).fault == expected
 
 
 def test_only_ok_trials_are_judged():
@@ -139,16 +136,14 @@ def test_each_device_model_has_its_own_median():
 def test_clock_without_phases_is_ignored():
     """It is the mean of its whole time, start-up included: 1,004 to 1,246 MHz were seen where all ran at 1,980."""
     unnamed = {name: QUIET[name] for name in ("window_s", "window_steps")}
-    records = [
-        record_of(1, seed, metrics=unnamed | {"sm_clock_mhz": mhz}) for seed, mhz in enumerate((1004, 1060, 1246))
-    ]
+    rates = enumerate((1004, 1060, 1246))
+    records = [record_of(1, seed, metrics=unnamed | {"sm_clock_mhz": mhz}) for seed, mhz in rates]
     assert not any(judgement.fault for judgement in judgements_of(records).values())
 
 
 def test_shared_timings_are_invalid_and_not_disturbed():
-    record = record_of(1, 0, timing="shared", metrics=QUIET | {"foreign_cpu": 0.5})
-    judgement = judgements_of([record])[record.trial_id]
-    assert "timing shared" in judgement.reasons[0] and judgement.fault is Fault.SHARED
+    record = record_of(timing="shared", metrics=QUIET | {"foreign_cpu": 0.5})
+    assert "timing shared" in first(record).reasons[0] and first(record).fault is Fault.SHARED
     assert disturbed([record])[record.trial_id] == []
 
 
@@ -168,32 +163,25 @@ def test_at_most_a_share_of_the_trials_is_repeated(share, again):
     assert all(repetition.timing == "exclusive" for repetition in repetitions)
 
 
-def test_timing_that_is_also_short_is_not_repeated():
-    row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4, "window_s": 0.5})
-    assert to_repeat([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1) == []
-
-
-def test_disturbed_rerun_may_be_repeated():
-    """Its row has replaced one whose timing may have been valid."""
-    ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert len(to_repeat(ran, ends(2, 2, attempt=2), (), 1)) == 2
-
-
-def test_only_ended_trials_are_repeated():
-    ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert to_repeat([], ends(2, 2), (), 1) == []
-    assert to_repeat(ran, {}, (), 1) == []
+@pytest.mark.parametrize(
+    ("row", "is_repeated"),
+    [
+        ({"metrics": QUIET | {"foreign_cpu": 0.4, "window_s": 0.5}}, False),  # it is also too short
+        ({"metrics": QUIET | {"foreign_cpu": 0.4}, "attempt": 2}, True),  # it replaced one that may have been valid
+        ({"metrics": QUIET, "disturbed": "others took all of it"}, True),  # it has an earlier timing
+    ],
+)
+def test_only_ended_trials_with_a_disturbed_timing_are_repeated(row, is_repeated):
+    ended = record_of(**row)
+    ran = [trial(ended.trial_id, "quick")]
+    assert len(to_repeat(ran, {ended.trial_id: ended}, (), 1)) == is_repeated
+    assert to_repeat([], {ended.trial_id: ended}, (), 1) == to_repeat(ran, {}, (), 1) == []
 
 
 def test_earlier_repetitions_count_and_are_not_run_again():
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
     assert to_repeat(ran, ends(20, 5), {"t0", "t9"}, 0.1) == []
     assert [repetition.measures for repetition in to_repeat(ran, ends(20, 5), {"t0", "t9"}, 0.15)] == ["t1"]
-
-
-def test_row_with_an_earlier_timing_may_be_repeated():
-    row = record_of(1, 0, metrics=QUIET, disturbed="others took all of it")
-    assert len(to_repeat([trial(row.trial_id, "quick")], {row.trial_id: row}, (), 1)) == 1
 
 
 def test_one_of_several_rules_with_the_same_steps_is_repeated_in_the_own_loop():
@@ -215,12 +203,8 @@ def test_repetition_trains_only_for_a_time_to_target():
     short = trial("t0", "quick", timing="device", trainable=settings)
     whole = trial("t1", "quick", timing="device", trainable=settings, report={"target": target})
     repetitions = to_repeat([short, whole], ends(2, 2), (), 1)
-    assert [(repetition.measures, repetition.purpose) for repetition in repetitions] == [
-        ("t0", "window"),
-        ("t1", "repetition"),
-    ]
-    assert {repetition.timing for repetition in repetitions} == {"exclusive"}
-    assert not {repetition.trial_id for repetition in repetitions} & {"t0", "t1"}
+    assert [(again.measures, again.purpose) for again in repetitions] == [("t0", "window"), ("t1", "repetition")]
+    assert all(again.timing == "exclusive" and again.trial_id not in ("t0", "t1") for again in repetitions)
     assert repetitions[0].config["trainable"]["only_timed"] and repetitions[1].config == whole.config
 
 
