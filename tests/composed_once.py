@@ -7,13 +7,32 @@ from typing import Any
 
 import hydra._internal.defaults_list as hydra_defaults
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from omegaconf import DictConfig
+from omegaconf import AnyNode, DictConfig
 
 from orchestrator.config.search_path import shipped_dirs
-from orchestrator.config.yaml_private import replaced
+from orchestrator.config.yaml_private import copied_metadata, replaced
 
 _LIST = hydra_defaults._create_defaults_list
 _MERGE = ConfigLoaderImpl._compose_config_from_defaults_list
+
+
+def _copied_value(node: AnyNode, memo: dict[int, Any]) -> AnyNode:
+    copied = object.__new__(AnyNode)
+    metadata = copied_metadata(node._metadata, memo)
+    vars(copied).update({**vars(node), "_metadata": metadata, "_flags_cache": None})
+    return copied
+
+
+def _copied_section(section: DictConfig, memo: dict[int, Any]) -> DictConfig:
+    copied = object.__new__(DictConfig)
+    content = vars(section)["_content"]
+    if isinstance(content, dict):  # and neither missing nor an interpolation
+        content = {key: copy.deepcopy(node, memo) for key, node in content.items()}
+        for node in content.values():
+            vars(node)["_parent"] = copied
+    metadata = copied_metadata(section._metadata, memo)
+    vars(copied).update({**vars(section), "_metadata": metadata, "_content": content, "_flags_cache": None})
+    return copied
 
 
 @contextmanager
@@ -51,6 +70,9 @@ def composed_once() -> Iterator[None]:
         return copy.deepcopy(merged[key])
 
     with (
+        # As OmegaConf does, but without the constructors, which take half of the time of a copy.
+        replaced(AnyNode, "__deepcopy__", _copied_value),
+        replaced(DictConfig, "__deepcopy__", _copied_section),
         replaced(hydra_defaults, "_create_defaults_list", listed),
         replaced(ConfigLoaderImpl, "_compose_config_from_defaults_list", merge),
     ):
