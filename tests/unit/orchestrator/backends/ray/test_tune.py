@@ -142,18 +142,10 @@ def test_ray_reserves_what_the_queue_takes_as_occupied(gpus, timing):
     assert bundle.get("GPU", 0) == (gpus if timing == "shared" else math.ceil(gpus))
 
 
-def test_gangs_of_one_shape_make_equal_requests():
-    shape = Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1)
-    assert Bundles(shape) == Bundles(Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1))
-    assert Bundles(shape) != Bundles(Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=2))
-
-
-def test_bundles_name_their_nodes():
-    pair = Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=1)
-    nodes = [Node(name="a", cpus=2, gpus=1, node_id="01"), Node(name="b", cpus=2, gpus=1, node_id="02")]
-    told = Bundles(pair, nodes)._bound.arguments["bundle_label_selector"]
-    assert told == [{"ray.io/node-id": "01"}, {"ray.io/node-id": "02"}]
-    assert Bundles(pair, nodes) == Bundles(pair, list(nodes)) != Bundles(pair, nodes[::-1])
+def test_bundles_name_their_nodes_and_are_equal_for_one_shape_and_place():
+    assert ON_BOTH._bound.arguments["bundle_label_selector"] == [{"ray.io/node-id": "a"}, {"ray.io/node-id": "b"}]
+    assert ON_BOTH == Bundles(PAIR, [A, B]) != Bundles(PAIR, [B, A])
+    assert Bundles(PAIR) == TWO != Bundles(Gang(ranks=1, gpus_per_rank=2, cpus_per_rank=2))
 
 
 class Tried:
@@ -254,13 +246,14 @@ WITHOUT_NODE = (
         (WITHOUT_NODE, "its node was lost"),
         ("Traceback\nRuntimeError: of our own", "RuntimeError: of our own"),
         ("", "no reason known"),
+        (None, "no reason known"),
         ("The actor never ran - it was cancelled.", "RAY_AUTH_MODE=disabled"),
     ],
 )
 def test_supervisor_failure_is_summarised(account, note, tmp_path):
-    (tmp_path / "error.txt").write_text(account)
-    outcome = _broken(str(tmp_path / "error.txt"), 1.0)
-    assert (outcome.status, outcome.cause, outcome.trace) == (Status.FAILED, Cause.NODE, account)
+    (tmp_path / "error.txt").write_text(account or "")
+    outcome = _broken(None if account is None else str(tmp_path / "error.txt"), 1.0)
+    assert (outcome.status, outcome.cause, outcome.trace) == (Status.FAILED, Cause.NODE, account or "")
     assert "supervisor" in outcome.note and note in outcome.note
 
 
@@ -270,7 +263,3 @@ def test_attempt_keeps_its_latest_result_and_no_statistics_of_metrics():
     metadata = attempt.run_metadata
     assert attempt.last_result["loss"] == 0.5
     assert (metadata.metric_analysis, metadata.metric_n_steps) == ({}, {})
-
-
-def test_supervisor_failure_without_account():
-    assert _broken(None, 1.0).note.endswith("no reason known")
