@@ -4,8 +4,17 @@ import shlex
 
 import pytest
 
+from orchestrator.cli import app
 from orchestrator.cli.app import main
+from orchestrator.cli.modes import MODES
 from tests.unit.orchestrator.records import write_results
+
+
+@pytest.fixture(autouse=True)
+def no_reports(monkeypatch):
+    """Let reports be begun, and not made."""
+    monkeypatch.setattr(app, "MODES", {**MODES, "report": lambda sweep: 0})
+
 
 GRID = ("sweep.axes.gpus=[1,2]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]")
 

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -42,6 +43,17 @@ def report(tmp_path, capsys):
     return run
 
 
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """Results with tables, of which one trial failed."""
+    folder = tmp_path_factory.mktemp("reported") / "kept"
+    write_results(folder)
+    with Journal.open(folder / "journal.jsonl") as journal:
+        journal.append(Kind.FINISHED, record_of(4, status=Status.FAILED).to_json())
+    assert main(["mode=report", "report.html=false", f"results_dir={folder}"]) == 1
+    return folder
+
+
 @pytest.mark.parametrize(
     "words", ["--resume {}", "mode=continue {}", "--resume-from={}", "mode=resume results_dir={}", "resume={}"]
 )
@@ -69,10 +81,8 @@ def test_folders_without_keys_have_the_line_that_reads_them(words, tmp_path, mon
 @pytest.mark.parametrize(
     "words", ["train.py --resume last.pt", "train.py --resume kept", "mytool inspect", "tool show"]
 )
-def test_words_of_the_users_command_are_not_ours(words, folder, monkeypatch):
-    write_results(folder / "results" / "kept")
-    with Journal.open(folder / "results" / "kept" / "journal.jsonl") as journal:
-        journal.append(Kind.FINISHED, record_of(4, status=Status.FAILED).to_json())
+def test_words_of_the_users_command_are_not_ours(words, folder, reported, monkeypatch):
+    shutil.copytree(reported, folder / "results" / "kept")
     monkeypatch.setattr(app, "_answer", lambda arguments, results: 0)
     assert main(["sweep=batch_scaling", "sweep.name=kept", "--", *words.split(), "--bs", "{device_batch_size}"]) == 0
 
@@ -92,27 +102,20 @@ def test_only_a_folder_to_resume_is_looked_up(words, folder):
 
 
 @pytest.mark.parametrize("flags", ["-cd 2x4090", "--config-dir=2x64", "--config-dir=logs", "-cd stop"])
-def test_the_folder_of_configs_asks_for_nothing(flags, folder, capsys):
-    write_results(folder / "results" / "kept")
-    with Journal.open(folder / "results" / "kept" / "journal.jsonl") as journal:
-        journal.append(Kind.FINISHED, record_of(4, status=Status.FAILED).to_json())
-    assert main(["mode=report", "report.html=false", "results_dir=results/kept"]) == 1
+def test_the_folder_of_configs_asks_for_nothing(flags, folder, reported, capsys):
+    shutil.copytree(reported, folder / "results" / "kept")
     for name in ("2x4090", "2x64", "logs", "stop"):
         (folder / name).mkdir()
     asked = [*flags.split(), "sweep=batch_scaling", "trainable=noop", "results_dir=results/kept"]
     assert main([*asked, "mode=plan"]) == 0
-    capsys.readouterr()
     assert main([*asked, "mode=clean"]) == 2
     assert "rm -r results/kept/batch_scaling" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["2x64", "2x64-long", "2x64_run", "2x64 none, long"])
-def test_a_folder_named_as_a_cell_is_a_folder(name, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for folder in (name, "plain"):
-        write_results(tmp_path / "results" / folder)
-    assert main(["mode=report", "report.html=false", "results_dir=results/plain"]) == 0
-    capsys.readouterr()
+def test_a_folder_named_as_a_cell_is_a_folder(name, folder, reported, capsys):
+    write_results(folder / "results" / name)
+    shutil.copytree(reported, folder / "results" / "plain")
     assert main(["compare", name, "results/plain"]) == 2
     assert f"write mode=compare results_dir=results/{name} compare.with=results/plain" in capsys.readouterr().err
 

@@ -104,9 +104,9 @@ def test_the_small_cnn_learns_the_digits():
     train_x, test_x = ((x / 255 - digits.mean[0]) / digits.std[0] for x in (digits.train_x, digits.test_x))
     torch.manual_seed(0)
     module = build({"name": "small_cnn"}, input_shape=digits.input_shape, num_classes=10)
-    optimizer = torch.optim.SGD(module.parameters(), 0.05, momentum=0.9)
-    for _ in range(12):
-        for index in torch.randperm(len(train_x)).split(32):
+    optimizer = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
+    for _ in range(8):
+        for index in torch.randperm(len(train_x)).split(64):
             optimizer.zero_grad()
             functional.cross_entropy(module(train_x[index]), digits.train_y[index]).backward()
             optimizer.step()

@@ -179,8 +179,9 @@ def test_an_arch_of_torchvision_is_checked_before_any_trial():
     assert_named(errors(CONFIG | {"model": model, "mode": "plan"}), ["no arch 'vit'"])
 
 
-@pytest.mark.usefixtures("own_code")
-def test_own_code_is_imported_elsewhere_and_only_if_it_is_trusted():
+def test_own_code_is_imported_elsewhere_and_only_if_it_is_trusted(tmp_path, monkeypatch):
+    (tmp_path / "own_code.py").write_text("def saw(progress, teeth): pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
     config = CONFIG | {"schedule": {"name": "own_code:saw", "gamma": 3}, "mode": "plan"}
     assert list(errors(config)) == []
     assert_named(errors(config | {"trusted_modules": ["own_code"]}), ["schedule 'own_code:saw' has no key gamma"])
