@@ -90,7 +90,8 @@ def test_every_command_composes_or_says_why_not(block, place):
     for arguments in orchestrators(block):
         flags = get_args_parser().parse_args(rewritten(with_command(arguments)))
         single = [one for one in flags.overrides if not flags.multirun or "," not in one or "[" in one]
-        overrides = with_search_path(single, flags.config_dir or str(place / "conf"))
+        folder = flags.config_dir or ("conf" if "sweep=mine" in single else "")
+        overrides = with_search_path(single, folder) if folder else single
         with initialised():
             try:
                 Composition(overrides)
