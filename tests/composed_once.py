@@ -61,9 +61,11 @@ def composed_once() -> Iterator[None]:
         return result
 
     def merge(loader: Any, defaults: Any, repo: Any) -> DictConfig:
-        # The checks of files depend on the choices in Hydra's own section that the command line names.
+        # The checks of files depend on the choices in Hydra's own section that the command line names. Hydra's own
+        # loader, which a test may use, has no checks.
         key = (places(repo), *((one.config_path, one.package, one.is_self, one.primary) for one in defaults))
-        if not key[0] or any(name.startswith("hydra") for name in loader._typed):
+        typed = getattr(loader, "_typed", {"hydra"})
+        if not key[0] or any(name.startswith("hydra") for name in typed):
             return _MERGE(loader, defaults, repo)
         if key not in merged:
             merged[key] = _MERGE(loader, defaults, repo)
