@@ -120,7 +120,7 @@ def main() -> None:
         best, phased = recommended(request, whole), recommended(request, part)
         rows.append(
             {
-                "grid": folder.parent.name if folder.name == request.sweep.name else folder.name,
+                "grid": folder.parent.name if folder.name == request.settings.sweep.name else folder.name,
                 "full": best.name,
                 "full_p_best": best.p_best,
                 "phases": phased.name,

@@ -170,7 +170,7 @@ def _watch(checked: CheckedSweep) -> int:
 def _launch(checked: CheckedSweep) -> int:
     from orchestrator.cli.launch import launch_file
 
-    print(launch_file(checked.config, checked.request.sweep.name, checked.composition.arguments), end="")
+    print(launch_file(checked.config, checked.request.settings.sweep.name, checked.composition.arguments), end="")
     return 0
 
 

@@ -122,7 +122,7 @@ def _trials_of(
 ) -> tuple[Sequence[TrialSpec], list[str]]:
     """Return the trials, and the errors in what they are; `nodes` is None if only a cluster knows them."""
     config, request = sweep.config, sweep.request
-    axes = request.sweep.axes
+    axes, grid = request.axes, request.settings.sweep
 
     def check(config: Mapping[str, Any], *, whole: bool = True) -> list[str]:
         runs_here = request.settings.mode in RUNNING and nodes is not None
@@ -135,7 +135,7 @@ def _trials_of(
     grid_nodes = nodes or (_SOME_CLUSTER,)
     if has_wrong_axes:
         # An axis over a key of the whole sweep could replace `trusted_modules`, so no variant is made then.
-        return (), [*errors, *axes_errors(sweep.axes(grid_nodes), request.sweep.zip, request.sweep.exclude)]
+        return (), [*errors, *axes_errors(sweep.axes(grid_nodes), grid.zip, grid.exclude)]
     if errors:
         return (), errors
     trials: Sequence[TrialSpec] = ()

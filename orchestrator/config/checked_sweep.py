@@ -59,7 +59,7 @@ class CheckedSweep:
 
     def axes(self, nodes: Sequence[Node]) -> Axes:
         """Return the axes with `gpus: auto` resolved: 1, 2, 4 … up to what the nodes have."""
-        axes = self.request.sweep.axes
+        axes = self.request.axes
         if axes.get("gpus") != AUTO_GPUS:
             return axes
         most = sum(node_sizes(self.config, nodes))
@@ -75,13 +75,14 @@ class CheckedSweep:
         # The check, the plan and the driver ask for the same trials, and an expansion composes configs with Hydra.
         shapes = tuple(sorted((node.cpus, node.gpus, node.gpu_type) for node in nodes))
         if shapes not in self._trials:
-            whole = replace(self.request.sweep, axes=self.axes(nodes))
+            grid = self.request.settings.sweep
+            whole = Sweep(name=grid.name, axes=self.axes(nodes), zip=grid.zip, exclude=grid.exclude)
             # The base of a branch is at the reference batch and under no rule, which may be outside of the grid.
             own_trials = trials(whole, lambda point: self._setup(point, nodes, check))
             self._trials[shapes] = with_bases(own_trials, lambda axes: self._at(dict(axes), nodes)[0])
         all_trials = self._trials[shapes]
         # On the real nodes `auto` may stand for other counts, and a reference to one of them may be right.
-        if not (guessed and self.request.sweep.axes.get("gpus") == AUTO_GPUS):
+        if not (guessed and self.request.axes.get("gpus") == AUTO_GPUS):
             points = [trial.axes for trial in all_trials]
             errors = list(baseline_errors(self.request.settings.sweep.baseline or {}, points))
             errors += rerun_errors(self.request.rerun, all_trials)
@@ -96,7 +97,7 @@ class CheckedSweep:
     def _at(self, point: Point, nodes: Sequence[Node], seeds: Sequence[int] | None = None) -> list[TrialSpec]:
         """Return the trial at a point, or one for each of the seeds; they need not be among the sweep's."""
         axes = {axis: [value] for axis, value in point.items()} | ({"seed": list(seeds)} if seeds is not None else {})
-        sweep = Sweep(name=self.request.sweep.name, axes=axes)
+        sweep = Sweep(name=self.request.settings.sweep.name, axes=axes)
         return trials(sweep, lambda point: self._setup(point, nodes))
 
     def _setup(self, config_axes: Point, nodes: Sequence[Node], check: Check = lambda config: ()) -> Setup:

@@ -14,7 +14,6 @@ from orchestrator.store.cloud import is_uri
 from sweeps.axes import Axes
 from sweeps.metric import Target, column_of, is_higher_better
 from sweeps.rerun_selection import Rerun
-from sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +120,7 @@ class Request:
     """The request for a sweep: the settings in its config, and the values that follow from them."""
 
     settings: Settings
-    sweep: Sweep  # as written: the axis `gpus` may be the string `auto`
+    axes: Axes  # as written: the axis `gpus` may be the string `auto`
     reference_batch_size: int | None
     """The batch size at which accuracies are compared; None if the trainable has none."""
     metric: Metric
@@ -131,10 +130,9 @@ class Request:
     def of(config: Mapping[str, Any], axes: Axes) -> Request:
         """Read the request from a resolved config and its parsed axes; `cli.sweep_checks` checks it."""
         settings = read(Settings, config)
-        grid = settings.sweep
         return Request(
             settings=settings,
-            sweep=Sweep(name=grid.name, axes=axes, zip=grid.zip, exclude=grid.exclude),
+            axes=axes,
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             metric=Metric.of(config),
             target=target(config),
@@ -150,7 +148,7 @@ class Request:
     def results_dir(self) -> Path:
         """The folder of this sweep's results."""
         place = self.settings.results_dir if self.store is None else self.settings.local_results_dir
-        return Path(str(place)).expanduser() / str(self.sweep.name)
+        return Path(str(place)).expanduser() / str(self.settings.sweep.name)
 
     @property
     def waits(self) -> bool:
@@ -163,7 +161,7 @@ class Request:
         if self.settings.sweep.scaling != "auto":
             return self.settings.sweep.scaling
         # An axis over the global batch keeps it as GPUs are added, which is strong scaling.
-        return "strong" if "global_batch_size" in self.sweep.axes else "weak"
+        return "strong" if "global_batch_size" in self.axes else "weak"
 
     @property
     def rerun(self) -> Rerun:
@@ -200,9 +198,9 @@ class Terms:
     @staticmethod
     def of(request: Request, axes: Mapping[str, str], arguments: Sequence[str] = ()) -> Terms:
         """Return the terms in a request; `axes` maps each axis of the trials except the seed to its column."""
-        sweep = request.sweep
+        sweep = request.settings.sweep
         # A report by the name of the results alone does not know how the grid was cut.
-        is_another = set(axes) != set(sweep.axes) - {"seed"}
+        is_another = set(axes) != set(request.axes) - {"seed"}
         return Terms(
             report=request.settings.report,
             metric=request.metric,
@@ -213,5 +211,5 @@ class Terms:
             excludes=bool(sweep.exclude) or is_another,
             zips=bool(sweep.zip) or is_another,
             # `auto` stays a string until the machine is known
-            nullable=frozenset(axis for axis, values in sweep.axes.items() if any(value is None for value in values)),
+            nullable=frozenset(axis for axis, values in request.axes.items() if any(value is None for value in values)),
         )

@@ -68,7 +68,7 @@ def run(checked: CheckedSweep, console: Console) -> int:
     check_extensions(request)
     folder = ResultsFolder(request.results_dir)
     tracker = asdict(request.settings.tracker)
-    trackers = Trackers(make_trackers(tracker, request.sweep.name, folder.root), checked.secrets)
+    trackers = Trackers(make_trackers(tracker, request.settings.sweep.name, folder.root), checked.secrets)
     # A folder that this driver has made is removed again if the sweep is refused.
     made = not os.path.exists(folder.root)
     try:

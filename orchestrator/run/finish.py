@@ -105,7 +105,7 @@ def tables_written(
 
     # The tables come before the report, which may fail.
     makers: Mapping[str, Callable[[], Document | None]] = {
-        CLAIMS: lambda: claims_document(claim_verdicts, request.sweep.name) if claim_verdicts else None,
+        CLAIMS: lambda: claims_document(claim_verdicts, request.settings.sweep.name) if claim_verdicts else None,
         "scaling.md": lambda: scaling(trials, cells),
         CRITICAL_BATCH: lambda: critical_batch(trials, cells, terms, request.reference_batch_size),
         "forecast.md": lambda: forecast_document(records),

@@ -205,7 +205,7 @@ def show(checked: CheckedSweep) -> int:
     # Checking must not start a cluster, which costs minutes and perhaps money.
     nodes = known_nodes(request)  # none if only a cluster could tell
     # A folder alone does not say which trials its sweep has.
-    has_grid = checked.composition.sweep or any(request.sweep.axes.values())
+    has_grid = checked.composition.sweep or any(request.axes.values())
     planned = [trial.trial_id for trial in sweep.trials(nodes)] if nodes and has_grid else []
     verdict = verify(folder, planned, sweep.fingerprint())
     for line in verdict.violations:

@@ -10,7 +10,6 @@ from orchestrator.config.settings import ClusterSection, Settings
 from orchestrator.store.record import TrialOutcome
 from sweeps.layout import Gang, Layout
 from sweeps.lr_rule import LearningRate
-from sweeps.sweep import Sweep
 from sweeps.trial import Batch, TrialSpec
 
 
@@ -45,7 +44,7 @@ def request(**settings: Any) -> Request:
     """Return a request with these settings; a cluster started here has no dashboard."""
     return Request(
         settings=Settings(**{"cluster": ClusterSection(dashboard=False), "hang_s": None, **settings}),
-        sweep=Sweep(name="contract", axes={}),
+        axes={},
         reference_batch_size=None,
         metric=Metric(),
         target=None,

@@ -11,7 +11,6 @@ from orchestrator.analysis import trials
 from orchestrator.config.request import VAL_ACCURACY, Metric, Request
 from orchestrator.config.settings import ReportSection, Settings, SweepSection
 from orchestrator.store.record import TrialRecord
-from sweeps.sweep import Sweep
 
 
 def collect(
@@ -27,7 +26,7 @@ def collect(
     section = SweepSection(scaling=scaling, baseline=baseline)
     request = Request(
         settings=Settings(sweep=section, report=report or ReportSection()),
-        sweep=Sweep(name="demo", axes={}),
+        axes={},
         reference_batch_size=reference_batch_size,
         metric=metric,
         target=None,

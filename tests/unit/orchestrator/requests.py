@@ -35,15 +35,14 @@ def _shipped() -> Request:
 def request(given: Request | None = None, **changes: Any) -> Request:
     """A request (unless given, that of `sweep=batch_scaling`) with these fields changed, in whichever part they are."""
     result = given or _shipped()
-    own = {name: changes.pop(name) for name in ("metric", "target", "reference_batch_size") if name in changes}
-    grid = {name: changes.pop(name) for name in ("axes", "zip", "exclude") if name in changes}
+    own = {name: changes.pop(name) for name in ("axes", "metric", "target", "reference_batch_size") if name in changes}
     settings = replace(result.settings, budget=changes.pop("budget", result.settings.budget))  # sweep has one, too
     for part in ("report", "sweep", "cluster", "resources", "forecast", ""):
         values: Any = getattr(settings, part) if part else settings
         there = {name: changes.pop(name) for name in list(changes) if hasattr(values, name)}
         settings = replace(settings, **{part: replace(values, **there)} if part else there)
     assert not changes, changes
-    return replace(result, settings=settings, sweep=replace(result.sweep, **grid), **own)
+    return replace(result, settings=settings, **own)
 
 
 def unchecked(*arguments: str) -> CheckedSweep:
@@ -65,6 +64,6 @@ def with_value(config: Mapping[str, Any], key: str, value: Any) -> dict[str, Any
 
 def with_results(checked: CheckedSweep, folder: Path) -> CheckedSweep:
     """Return the sweep with its results in this folder, which is named after the sweep."""
-    request = checked.request
-    settings = replace(request.settings, results_dir=str(folder.parent))
-    return replace(checked, request=replace(request, settings=settings, sweep=replace(request.sweep, name=folder.name)))
+    sweep = replace(checked.request.settings.sweep, name=folder.name)
+    settings = replace(checked.request.settings, results_dir=str(folder.parent), sweep=sweep)
+    return replace(checked, request=replace(checked.request, settings=settings))

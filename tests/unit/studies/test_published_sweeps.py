@@ -63,7 +63,7 @@ def sound_trials(asked, node):
     """Return the trials of a request without errors."""
     config = asked.config
     of_keys = (*structure_errors(config), *value_errors(config, SCHEMA), *unread_keys(config), *group_errors(config))
-    assert [*of_keys, *request_errors(config, asked.request.sweep.axes), *setup_errors(config)] == []
+    assert [*of_keys, *request_errors(config, asked.request.axes), *setup_errors(config)] == []
     return asked.trials([node], check=lambda variant: list(setup_errors(variant)))
 
 

@@ -31,7 +31,7 @@ def test_cells_are_looked_up_once_gpu_counts_are_known(counts):
             ["sweep=batch_scaling", f"sweep.axes.gpus={counts}", "cluster.address=192.0.2.1:6379", *both]
         )
         if counts == "auto":
-            assert checked(composition).request.sweep.axes["gpus"] == "auto"
+            assert checked(composition).request.axes["gpus"] == "auto"
         else:
             with pytest.raises(ConfigError) as told:
                 checked(composition)

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.cli.watch_page import Server, WatchedSweep
@@ -54,8 +53,7 @@ def write_epochs(folder: ResultsFolder, epochs: int) -> None:
 @contextmanager
 def served(folder: Path) -> Iterator[Server]:
     """Serve the page of the folder in a thread."""
-    asked = request(results_dir=folder.parent)
-    asked = replace(asked, sweep=replace(asked.sweep, name=folder.name))
+    asked = request(results_dir=folder.parent, name=folder.name)
     with Server(WatchedSweep(asked, Secrets({SECRET: "<hidden>"}))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -14,8 +14,7 @@ from tests.unit.orchestrator.requests import shipped_config, unchecked
 
 
 def axes_on(nodes, given, **axes):
-    request = SimpleNamespace(sweep=SimpleNamespace(axes=axes))
-    return CheckedSweep(request=request, composition=SimpleNamespace(config=given)).axes(nodes)
+    return CheckedSweep(request=SimpleNamespace(axes=axes), composition=SimpleNamespace(config=given)).axes(nodes)
 
 
 def test_gpu_type_implies_cuda():
