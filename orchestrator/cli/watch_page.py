@@ -26,7 +26,7 @@ from rich.console import Console
 from orchestrator.cli.status import recommendation_in, state_of
 from orchestrator.config.request import Request
 from orchestrator.report.plot import SERIES
-from orchestrator.run.interim_results import InterimResults, compared_margin
+from orchestrator.run.interim_results import InterimResults
 from orchestrator.store import curve_file, files
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialRecord
@@ -119,10 +119,10 @@ class WatchedSweep:
         self._history = read_results(self._folder).history
         self._rows = self._history.ends
         records = sorted(self._rows.values(), key=lambda record: record.finished_at, reverse=True)
-        self._metric = self._request.with_metric_of(record.metrics for record in records).metric
+        interim = InterimResults.of(self._request.with_metric_of(record.metrics for record in records))
+        self._metric = interim.metric
         # A row that repeats another one's training has the same curve.
         self._with_curve = [record.trial_id for record in records if not record.same_as][:MOST_CURVES]
-        interim = InterimResults(self._metric, compared_margin(self._request.settings.report))
         judgements = judgements_of(records)
         rows = []
         for record in reversed(records):  # as the driver takes them, so that of equal rates both name the same trial

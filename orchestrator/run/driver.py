@@ -30,7 +30,7 @@ from orchestrator.config.request import Request
 from orchestrator.config.schema import value_at
 from orchestrator.plan.plan import Plan
 from orchestrator.run.finish import have_not_run, tables_written, write_slow_files
-from orchestrator.run.interim_results import compared_margin
+from orchestrator.run.interim_results import InterimResults
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.leftover_processes import Watcher
 from orchestrator.run.live_view import Display
@@ -189,10 +189,10 @@ class SweepRun:
         request, history = self.checked.request, self.journal.history
         began_s = time.monotonic()
         waiting = plan.may_run(waits=request.waits)
-        report, shares_s = request.settings.report, plan.timetable.shares_s_of(waiting)
+        shares_s = plan.timetable.shares_s_of(waiting)
         if waiting:
             self.journal.append(Kind.QUEUED, {}, {"shares_s": shares_s})
-        display = Display(self.console, waiting, request.metric, compared_margin(report), shares_s)
+        display = Display(self.console, waiting, InterimResults.of(request), shares_s)
         with display, self.interrupt.said_by(display.say):
             session = Session(
                 self.folder,

@@ -9,8 +9,7 @@ from itertools import chain
 from statistics import fmean
 from typing import Any
 
-from orchestrator.config.request import Metric
-from orchestrator.config.settings import ReportSection
+from orchestrator.config.request import Metric, Request
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.statistics.margins import excess
 from orchestrator.store.trial_metrics import metric_value, tokens_per_s
@@ -21,28 +20,29 @@ from sweeps.status import Status
 from sweeps.trial import Purpose
 
 
-def compared_margin(report: ReportSection) -> float:
-    """Return the margin within which a cell may be among the fastest: infinite if no cells are compared."""
-    return math.inf if report.objective == NO_OBJECTIVE else report.margin
-
-
 class InterimResults:
     """The fastest trial of each number of GPUs and the best metric among those that ended, or why one is not known."""
 
     def __init__(self, metric: Metric, margin: float = math.inf) -> None:
         """A cell is among the fastest only if its metric is within the margin of the best one."""
-        self._metric, self._margin = metric, margin
+        self.metric, self._margin = metric, margin
         self._rows: dict[str, tuple[Mapping[str, Any], Judgement]] = {}  # by trial, with the judgement of its timing
         self._rates: dict[str, tuple[float, str, Mapping[str, Any]]] = {}
         """The valid rates by trial, each with its unit and the row that has it."""
         self._on_cpu = False
+
+    @staticmethod
+    def of(request: Request) -> InterimResults:
+        """Return no results yet; without an objective, no cells are compared."""
+        report = request.settings.report
+        return InterimResults(request.metric, math.inf if report.objective == NO_OBJECTIVE else report.margin)
 
     def figures(self, metrics: Mapping[str, Any], purpose: str) -> dict[str, float]:
         """Return a trial's rate and metric of choice by their names, as far as they are known."""
         tokens, samples = tokens_per_s(metrics), metric_value(metrics, "samples_per_s")
         figures: dict[str, float | None] = {"samples/s": samples} if tokens is None else {"tokens/s": tokens}
         if purpose == Purpose.TRAIN:
-            figures[self._metric.short_label] = metric_value(metrics, self._metric.name)
+            figures[self.metric.short_label] = metric_value(metrics, self.metric.name)
         return {name: value for name, value in figures.items() if value is not None}
 
     def take(self, row: Mapping[str, Any], judgement: Judgement) -> None:
@@ -71,14 +71,14 @@ class InterimResults:
     def _metrics(self) -> dict[str, float]:
         """Return the metric of choice by ok trial, as far as it is known."""
         ok = {key: row for key, (row, _) in self._rows.items() if row["status"] == Status.OK}
-        known = {key: metric_value(row["metrics"], self._metric.name) for key, row in ok.items()}
+        known = {key: metric_value(row["metrics"], self.metric.name) for key, row in ok.items()}
         return {key: value for key, value in known.items() if value is not None}
 
     def _fastest(self) -> dict[float, tuple[float, str, str]]:
         """Return the highest valid rate, its unit and its trial by the number of GPUs, of cells within the margin."""
         scores: dict[str, list[float]] = {}
         for trial_id, value in self._metrics().items():
-            scores.setdefault(self._rows[trial_id][0]["cell_id"], []).append(self._metric.sign * value)
+            scores.setdefault(self._rows[trial_id][0]["cell_id"], []).append(self.metric.sign * value)
         cells = {cell: fmean(values) for cell, values in scores.items()}
         best = max(cells.values(), default=-math.inf)
         fastest: dict[float, tuple[float, str, str]] = {}
@@ -104,7 +104,7 @@ class InterimResults:
         if fastest:
             rate, unit, trial = max(fastest.values())
             has_margin = metrics and self._margin < math.inf
-            within = f"; its {self._metric.word} is within {self._margin:g} of the best" if has_margin else ""
+            within = f"; its {self.metric.word} is within {self._margin:g} of the best" if has_margin else ""
             yield f"fastest so far: {trial}, {short_number(rate)} {unit}{within}"
             fewest, *others = ((fastest[gpus][0], gpus_in_words(gpus, on_cpu=self._on_cpu)) for gpus in sorted(fastest))
             gains = [f"{words} {rate / fewest[0]:.2f}×" for rate, words in others]
@@ -112,8 +112,8 @@ class InterimResults:
                 yield f"speed-up so far over {fewest[1]}: {', '.join(gains)}"
         yield from self._without_speed()
         if metrics:
-            best = max(metrics, key=lambda trial_id: self._metric.sign * metrics[trial_id])
-            yield f"best {self._metric.label} so far: {metrics[best]:.4f}, {trial_label(self._rows[best][0])}"
+            best = max(metrics, key=lambda trial_id: self.metric.sign * metrics[trial_id])
+            yield f"best {self.metric.label} so far: {metrics[best]:.4f}, {trial_label(self._rows[best][0])}"
 
     def _without_result(self) -> Iterator[str]:
         """Yield a line for each value of an axis with which all trials failed, at least two."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -55,20 +54,18 @@ class Display:
         self,
         console: Console,
         waiting: Sequence[TrialSpec],
-        metric: Metric | None = None,
-        margin: float = math.inf,
+        interim: InterimResults | None = None,
         shares_s: Mapping[str, float | None] | None = None,
     ) -> None:
-        """`shares_s` are those of the plan's timetable; for `margin` see `InterimResults`."""
+        """`shares_s` are those of the plan's timetable."""
         self._console = console
-        self._metric = metric or Metric()
         self._waiting = dict.fromkeys(trial.trial_id for trial in waiting)
         self._time_left = TimeLeft()
         self._time_left.queued(shares_s or self._waiting)
         self._running: dict[str, _Running] = {}
         self._ended: Counter[Status] = Counter()
         self._last: deque[tuple[TrialSpec, TrialOutcome, Judgement]] = deque(maxlen=LAST_ENDED)
-        self._interim = InterimResults(self._metric, margin)
+        self._interim = interim or InterimResults(Metric())
         self._told: set[str] = set()  # notes of ended trials that were printed
         self._footer = self._invalid = ""  # the lines of the results so far, and the counts of invalid timings
         self._widest_label = 0  # the table's columns never get narrower
@@ -278,7 +275,8 @@ class Display:
 
     def _values(self, row: Mapping[str, Any]) -> dict[str, str]:
         """Return a trial's progress by the headings of its columns."""
-        columns = {"epoch": "epoch", "loss": "loss", self._metric.short_label: self._metric.name}
+        metric = self._interim.metric
+        columns = {"epoch": "epoch", "loss": "loss", metric.short_label: metric.name}
         return {heading: short_number(row.get(name)) for heading, name in columns.items()}
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from orchestrator.config.request import Metric
 from orchestrator.run import live_view as display_module
 from orchestrator.run.interim_results import InterimResults
 from orchestrator.run.live_view import Display
@@ -230,7 +231,7 @@ def test_the_leader_and_the_speed_up_so_far_come_from_undisturbed_timings():
 
 
 def test_a_failed_trial_is_no_best():
-    display = Display(console(terminal=False), waiting=TRIALS[:2], margin=0.02)
+    display = Display(console(terminal=False), waiting=TRIALS[:2], interim=InterimResults(Metric(), 0.02))
     for trial, status, accuracy in ((TRIALS[0], Cause.NONE, 0.9), (TRIALS[1], Cause.ERROR, 0.97)):
         metrics = {"samples_per_s": 100.0, "val_accuracy": accuracy}
         display.finished(trial, TrialOutcome(cause=status, wall_s=1.0, metrics=metrics))
