@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -122,16 +122,8 @@ class Relay(Callback):  # type: ignore[misc]
             if trial.rows:
                 listener.reported(trial.spec, trial.rows)
             if trial.outcome is not None:
-                trial.is_retried = listener.finished(trial.spec, self._with_quarantine(trial.outcome))
-
-    def _with_quarantine(self, outcome: TrialOutcome) -> TrialOutcome:
-        """Put the outcome's lost GPUs in quarantine; return the outcome with a note that says so."""
-        if not outcome.lost_devices:
-            return outcome
-        self._quarantine.add(outcome.lost_devices)
-        devices = [device.partition("/") for device in outcome.lost_devices]
-        gpus = ", ".join(f"GPU {name} of node {node[:8]}" for node, _, name in devices)
-        return replace(outcome, note=f"{outcome.note}; in quarantine: {gpus}")
+                self._quarantine.add(trial.outcome.lost_devices)
+                trial.is_retried = listener.finished(trial.spec, trial.outcome)
 
     def on_trial_error(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
         """The supervisor itself failed, because of its process, its node, or Ray."""
