@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from sweeps.printable import printable
 
@@ -15,6 +16,15 @@ class ConfigError(ValueError):
     def __init__(self, errors: Iterable[str]) -> None:
         self.errors = tuple(dict.fromkeys(map(printable, errors)))
         super().__init__("\n".join(self.errors))
+
+
+@contextmanager
+def collected(errors: list[str]) -> Iterator[None]:
+    """Add what is wrong in this context to the errors, so that all are reported at once."""
+    try:
+        yield
+    except ValueError as error:
+        errors += error.errors if isinstance(error, ConfigError) else [str(error)]
 
 
 def close_to(name: object, valid: Iterable[str], most: int = 4) -> list[str]:

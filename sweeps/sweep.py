@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sweeps.axes import Axes, Point, axes_errors, distinct, grid_size, is_not_finite, is_number, is_whole, points
-from sweeps.errors import ConfigError
+from sweeps.errors import ConfigError, collected
 from sweeps.identity import digest, without
 from sweeps.layout import ONE_PROCESS, OWN_RANKS, Gang, Layout, layout_of, least_nodes
 from sweeps.lr_rule import learning_rate
@@ -143,17 +143,13 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     specs: list[TrialSpec] = []
     for point in points(axes, zipped, exclude):
         config_axes = {axis: value for axis, value in point.items() if axis not in STANDARD_AXES}
-        try:
+        with collected(errors):
             key = digest(config_axes)
             if key not in setups:
                 setups[key] = None  # otherwise an error would be reported twice
                 setups[key] = setup_of(config_axes)
             if setup := setups[key]:
                 specs.append(_trial(sweep.name, point, setup))
-        except ConfigError as error:
-            errors += error.errors
-        except ValueError as error:
-            errors.append(str(error))
     if not specs and not errors:
         errors = ["sweep.exclude leaves no trial of the sweep"]
     if errors:
@@ -174,27 +170,21 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     if errors:  # with valid placeholder numbers, other errors still show
         values |= {"lr_multiplier": 1.0}
         setup = replace(setup, reference_lr=1.0, reference_batch_size=1)
-    # Each part is tried even if another is wrong, so that all errors are reported at once.
+    # Each part is tried even if another is wrong.
     held, layout, batch, lr = None, None, None, None
-    try:
+    with collected(errors):
         held = gang_of(values["gpus"], setup)
         layout = layout_of(
             held, strategy=setup.strategy, model_parallel=setup.model_parallel, fsdp_size=setup.fsdp_size
         )
-    except ValueError as error:
-        errors.append(str(error))
-    try:
+    with collected(errors):
         # Without a layout, one rank's batch still shows whether the batch itself makes sense.
         batch = _batch(values, layout or Layout(), held.ranks if held else 1, setup)
-    except ValueError as error:
-        errors.append(str(error))
-    try:
+    with collected(errors):
         # Independent models see only their share of the batch, and need the rate for that.
         models = layout.models if layout else 1
         samples = (batch.global_batch_size if batch else setup.reference_batch_size) // models
         lr = learning_rate(values["lr_rule"], values["lr_multiplier"], samples, setup)
-    except ValueError as error:
-        errors.append(str(error))
     if errors or held is None or layout is None or batch is None or lr is None:
         raise ConfigError(errors)
     return TrialSpec(
