@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from trainables.command.process_tree import is_alive
 from trainables.torch_private import clear_cublas_workspaces, forget_compiled, stop_compile_workers
 
 if TYPE_CHECKING:
@@ -111,14 +112,6 @@ def leave() -> None:
             torch.cuda.empty_cache()
 
 
-def _runs(process: psutil.Process) -> bool:
-    # One that has ended is a zombie until someone asks for its status.
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
 @dataclass(frozen=True, kw_only=True)
 class BackgroundWork:
     """The threads and child processes of this process, which may keep it busy after a trial."""
@@ -131,7 +124,7 @@ class BackgroundWork:
         """Return the threads and child processes that are alive now."""
         return BackgroundWork(
             threads=frozenset(thread for thread in threading.enumerate() if not thread.daemon),
-            children=frozenset(child.pid for child in psutil.Process().children() if _runs(child)),
+            children=frozenset(child.pid for child in psutil.Process().children() if is_alive(child)),
         )
 
     def grown_since(self, before: BackgroundWork) -> bool:

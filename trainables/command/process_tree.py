@@ -209,7 +209,8 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _is_alive(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether a process runs; one that has ended is a zombie until its parent asks for its status."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -295,14 +296,14 @@ class _Guard:
             for process in killed:
                 self._signal(process, signal.SIGKILL)
             time.sleep(0.02)
-        survivors = [process for process in psutil.Process().children(recursive=True) if _is_alive(process)]
+        survivors = [process for process in psutil.Process().children(recursive=True) if is_alive(process)]
         return [_described(process) for process in survivors]
 
     def _living(self) -> list[psutil.Process]:
         """Return all living descendants that this user may end."""
         self._reap()
         descendants = psutil.Process().children(recursive=True)
-        return [process for process in descendants if process.pid not in self._denied and _is_alive(process)]
+        return [process for process in descendants if process.pid not in self._denied and is_alive(process)]
 
     def _signal(self, process: psutil.Process, number: int) -> None:
         try:

@@ -27,7 +27,7 @@ from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.autoscaler import Demand
 from orchestrator.backends.ray.cluster import Cluster, handler_kept
 from orchestrator.backends.ray.early_stop import EarlyStop
-from orchestrator.backends.ray.head import HeadWatch
+from orchestrator.backends.ray.head import head_watched
 from orchestrator.backends.ray.local_cluster import environment
 from orchestrator.backends.ray.private_tune import Unprinted, gangs_in_tune
 from orchestrator.backends.ray.tune import Attempt, Bundles, GangTrainable, Relay, Starting
@@ -101,7 +101,7 @@ class RayBackend:
                 stack.callback(logger.setLevel, logger.level)
                 logger.setLevel(logging.CRITICAL)
             stack.enter_context(handler_kept(signal.SIGUSR1))
-            stack.enter_context(HeadWatch())
+            stack.enter_context(head_watched())
             tune.run(
                 GangTrainable,
                 name=extensions.name(results_dir),

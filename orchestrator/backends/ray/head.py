@@ -9,7 +9,9 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import ray
 
@@ -40,43 +42,36 @@ def check_head(address: str) -> None:
         raise ConnectionError(f"no Ray cluster answers at {place}")
 
 
-class HeadWatch:
-    """Context manager that ends this process if the cluster's head is lost, because it could not end by itself.
+@contextmanager
+def head_watched() -> Iterator[None]:
+    """End this process if the cluster's head is lost within the context, because it could not end by itself.
 
     This is as safe as any other death of a driver: the journal holds what was acknowledged, the watcher ends the
     driver's processes, and the attempt is not charged to the running trials.
     """
+    host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
+    over = threading.Event()
+    watching = partial(_watch, (host.strip("[]"), int(port)), over)
+    threading.Thread(target=watching, daemon=True, name="head watch").start()
+    try:
+        yield
+    finally:
+        over.set()
 
-    def __init__(self) -> None:
-        host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
-        self._address = (host.strip("[]"), int(port))
-        self._over = threading.Event()
 
-    def __enter__(self) -> HeadWatch:
-        threading.Thread(target=self._watch, daemon=True, name="head watch").start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._over.set()
-
-    def _watch(self) -> None:
-        heard = time.monotonic()
-        while not self._over.wait(LOOK_EVERY_S):
-            if self._answers():
-                heard = time.monotonic()
-            elif time.monotonic() - heard > PATIENCE_S and not self._over.is_set():
+def _watch(address: tuple[str, int], over: threading.Event) -> None:
+    heard = time.monotonic()
+    while not over.wait(LOOK_EVERY_S):
+        try:
+            socket.create_connection(address, timeout=REACH_S).close()
+            heard = time.monotonic()
+        except OSError:
+            if time.monotonic() - heard > PATIENCE_S and not over.is_set():
                 to_stderr(
-                    f"the head of the Ray cluster at {self._address[0]}:{self._address[1]} has not answered for "
+                    f"the head of the Ray cluster at {address[0]}:{address[1]} has not answered for "
                     f"{PATIENCE_S:g} s, so the sweep ends. The journal is safe, and the same command continues."
                 )
                 leave(1)
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(self._address, timeout=REACH_S).close()
-        except OSError:
-            return False
-        return True
 
 
 class DrainNotice:

@@ -98,7 +98,7 @@ from types import SimpleNamespace
 from orchestrator.backends.ray import head
 head.LOOK_EVERY_S, head.PATIENCE_S = 0.01, 0.1
 head.ray.get_runtime_context = lambda: SimpleNamespace(gcs_address="127.0.0.1:1")
-with head.HeadWatch():
+with head.head_watched():
     time.sleep(60)  # as in a call of Ray's
 """
 
