@@ -87,15 +87,14 @@ def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[M
     if unmatched:
         left_out = {index for index, _, _ in unmatched}
         kept = [entry for index, entry in enumerate(exclude) if index not in left_out]
-        texts = (", ".join(f"{axis}: {_as_text(value)}" for axis, value in entry.items()) for entry in kept)
+        texts = [
+            ", ".join(f"{axis}: {'null' if value is None else value}" for axis, value in entry.items())
+            for entry in kept
+        ]
         instead = "'sweep.exclude=[" + ", ".join(f"{{{text}}}" for text in texts) + "]'"
         for _, axis, value in unmatched:
             problem = f"sweep.exclude has {axis}={value!r}, which is not a value of the axis: {list(axes[axis])}"
             yield f"{problem}; {instead} leaves the entry out"
-
-
-def _as_text(value: Any) -> str:
-    return "null" if value is None else str(value)
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:

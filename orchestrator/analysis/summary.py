@@ -16,7 +16,7 @@ from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, same_mac
 from orchestrator.analysis.by_seed import BySeed, Differences
 from orchestrator.analysis.objective import to_target_s
 from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
-from orchestrator.analysis.validity import is_invalid, launch_share, timing_counts, with_valid_timings
+from orchestrator.analysis.validity import is_invalid, timing_counts, with_valid_timings
 from orchestrator.config.settings import ReportSection
 from orchestrator.statistics.intervals import (
     Array,
@@ -219,7 +219,8 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     cells[["gpu_clock_mhz", "noise_scale_samples"]] = numbers[["sm_clock_mhz", "noise_scale"]].mean()
     on_gpus = timed[timed["device"] != "cpu"]
     step_s, host_s = (_numbers(on_gpus, column) for column in ("step_s", "step_host_s"))
-    cells["launch_share"] = launch_share(step_s, host_s, on_gpus["cell_id"])
+    # The share of a step in which GPUs wait for launches.
+    cells["launch_share"] = (host_s / step_s).groupby(on_gpus["cell_id"]).mean()
 
     # Results of the training.
     # A mean of the seeds that reached the target would be too short.

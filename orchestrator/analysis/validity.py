@@ -91,11 +91,6 @@ LAUNCH_BOUND = 0.1
 """Share of a step spent on launches from which the pace depends on the process (docs/findings.md, E1)."""
 
 
-def launch_share(step_s: pd.Series[Any], step_host_s: pd.Series[Any], cell_id: pd.Series[Any]) -> pd.Series[Any]:
-    """Return for each cell the share of a step in which GPUs wait for launches: the mean over its trials."""
-    return (step_host_s / step_s).groupby(cell_id).mean()
-
-
 def launch_bound(cells: pd.DataFrame) -> pd.Series[Any]:
     """Return for each cell whether its launch share is at least LAUNCH_BOUND; False if unknown."""
     return cells["launch_share"] >= LAUNCH_BOUND

@@ -54,22 +54,29 @@ def check_applied(composition: Composition, place: Path) -> None:
 
 
 def applicable(errors: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return error lines; in place of an override of the grid that a mode would ignore, what works in that mode.
-
-    A folder of results that is named without its sweep gets one line with the whole command.
-    """
-    given = {key_of(override): override.partition("=")[2] for override in overrides}
-    mode, name = given.get("mode", ""), given.get("sweep.name", "").strip("'\"")
-    place = Path(given.get("results_dir", "results").strip("'\""), name).absolute()
-    name = given.get("sweep", "").strip("'\"")
-    others = [override for override in overrides if key_of(override) != "sweep"]
-    again = command_again(os.path.join(given.get("results_dir", "results"), name), others) if name else ""
-    if again and any(line.startswith(f"'sweep={name}': there is no sweep") for line in errors):
-        return [f"'sweep={name}': {name} is the name of results: write {again}"]
+    """Return error lines that suggest what works in the mode and in the folder that the overrides name."""
+    given = {key_of(override): override.partition("=")[2].strip("'\"") for override in overrides}
+    mode, folder = given.get("mode", ""), given.get("results_dir", "results")
+    place = Path(folder, given.get("sweep.name", "")).absolute()
+    if line := _name_of_results(given.get("sweep", ""), folder, errors, overrides):
+        return [line]
     if "sweep" not in given and mode not in READING:
         return _of_the_sweep_in(str(place), errors, overrides) or list(errors)
-    if mode not in _APPLIED or not ResultsFolder(place).journal.is_file():
-        return list(errors)
+    if mode in _APPLIED and ResultsFolder(place).journal.is_file():
+        return _without_grid(mode, place, errors)
+    return list(errors)
+
+
+def _name_of_results(name: str, folder: str, errors: Sequence[str], overrides: Sequence[str]) -> str:
+    """Return the whole command of the results that `sweep=NAME` names where there is no such sweep; else empty."""
+    if not name or not any(line.startswith(f"'sweep={name}': there is no sweep") for line in errors):
+        return ""
+    again = command_again(os.path.join(folder, name), [word for word in overrides if key_of(word) != "sweep"])
+    return f"'sweep={name}': {name} is the name of results: write {again}" if again else ""
+
+
+def _without_grid(mode: str, place: Path, errors: Sequence[str]) -> list[str]:
+    """Return error lines; in place of an override of the grid that a mode would ignore, what works in that mode."""
     recorded = arguments_in(read_results(ResultsFolder(place)).history)
     lines = []
     for line in errors:

@@ -246,13 +246,11 @@ def _where_it_is(history: History, composition: Composition) -> list[str]:
     given = {key_of(argument): argument.partition("=")[2].strip("'\"") for argument in arguments}
     place, name = str(composition.config["results_dir"]), str(composition.config["sweep"]["name"])
     name_then = next((end.sweep for end in history.ends.values()), name)
-    now: dict[str, str | None] = {"results_dir": place, "sweep.name": name}
-    if _is_same(place, given.get("results_dir", DEFAULT_PLACE)):
-        del now["results_dir"]
-    elif _is_same(place, DEFAULT_PLACE):
-        now["results_dir"] = None
-    if name == name_then:
-        del now["sweep.name"]
+    now: dict[str, str | None] = {}
+    if not _is_same(place, given.get("results_dir", DEFAULT_PLACE)):
+        now["results_dir"] = None if _is_same(place, DEFAULT_PLACE) else place
+    if name != name_then:
+        now["sweep.name"] = name
     kept = [argument for argument in arguments if key_of(argument) not in now]
     return [*kept, *(f"{key}={literal(value)}" for key, value in now.items() if value and arguments)]
 

@@ -282,7 +282,7 @@ class Contenders:
             cells=own,
             further_axes=differing,
             measure=measure,
-            choice=choose(measurements, _generator()),
+            choice=choose(measurements),
             eligible=eligible,
             untimed=untimed.assign(objective=objectives).sort_values("objective", kind="stable"),
             totals=totals,
@@ -309,7 +309,7 @@ class Contenders:
         # `measured` gives a total to every cell, also to those that may not be chosen.
         objective = np.where(np.isnan(self.measurements.objective).all(axis=1, keepdims=True), np.nan, objective)
         measurements = replace(self.measurements, objective=objective, hours=cost.means())
-        choice, totals = choose(measurements, _generator()), {**self.totals, "cost": cost}
+        choice, totals = choose(measurements), {**self.totals, "cost": cost}
         return replace(self, measure=whole, choice=choice, totals=totals, ends_later=ends_later)
 
     def _ends_sooner(self, totals: Array) -> int | None:
@@ -327,11 +327,6 @@ class Contenders:
         by_point = difference.point < -math.log1p(LATER)
         sooner = qualifies & np.where(np.isnan(p_sooner), by_point, p_sooner >= SURE)
         return int(np.where(sooner, difference.point, np.inf).argmin()) if sooner.any() else None
-
-
-def _generator() -> np.random.Generator:
-    """Return a generator of the draws, so that the same frames give the same recommendation."""
-    return np.random.default_rng(0)
 
 
 def _left_out(cells: pd.DataFrame, trials: pd.DataFrame) -> npt.NDArray[np.bool_]:

@@ -176,7 +176,7 @@ class Choice:
         return float(stdtr(min(float(shrinks.freedom[other]), NORMAL), excess / error))
 
 
-def choose(measurements: Measurements, generator: np.random.Generator, draws: int = DRAWS) -> Choice:
+def choose(measurements: Measurements, generator: np.random.Generator | None = None, draws: int = DRAWS) -> Choice:
     """Choose a cell among those with P(accuracy within margin) of at least 50%, by `Choice.best_of`.
 
     A cell that is likely to miss the margin is not chosen, even if it is not shown to be worse; further seeds may admit
@@ -185,6 +185,9 @@ def choose(measurements: Measurements, generator: np.random.Generator, draws: in
     counts by its other seeds. Probabilities are NaN if no cell has a second seed. With 20,000 `draws` a probability is
     accurate to ± 0.7%, with 2,000 to ± 2.2%.
     """
+    # The same measurements give the same recommendation.
+    generator = generator or np.random.default_rng(0)
+
     # Draws of the true values, shape (draws, cells): of the objective's logarithm, and of what is lost in accuracy.
     objective = log_objectives(measurements.objective, measurements.steps)
     times = objective.draws(generator, draws)

@@ -169,11 +169,8 @@ def _distinct(column: pd.Series[Any]) -> str:
 def not_ok_lines(cells: pd.DataFrame) -> list[str]:
     """Return the lines on cells that are not ok, and how many more there are."""
     lines = not_ok(cells, varying(cells))
-    return (
-        lines
-        if len(lines) <= _MOST_NOT_OK
-        else [*lines[:_MOST_NOT_OK], f"{len(lines) - _MOST_NOT_OK} more lines: see summary.csv"]
-    )
+    more = len(lines) - _MOST_NOT_OK
+    return lines if more <= 0 else [*lines[:_MOST_NOT_OK], f"{more} more lines: see summary.csv"]
 
 
 def plots_of(

@@ -255,8 +255,8 @@ class SweepRun:
                 planned=plan.trials,
                 problems=self.damages,  # which have left the screen by now
                 in_time=interrupt.signal is None,
-                began_s=self.began_s,
             )
+        end = replace(end, took_s=time.monotonic() - self.began_s)
         reached(Moment.TABLES_WRITTEN)
         show(end, console)
         write_slow_files(end, console)

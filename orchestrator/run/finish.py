@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import re
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,13 +66,12 @@ def tables_written(
     planned: Sequence[TrialSpec] | None = None,
     problems: Sequence[Problem] = (),
     in_time: bool = True,
-    began_s: float | None = None,
 ) -> SweepEnd:
     """Write the tables and the recommendation, and return how the sweep ended.
 
     `arguments` are the command line that a command for more seeds repeats; None: that of the last driver. Without
     `planned`, the journal says what is missing. `problems` are known before. `in_time`: whether there is time
-    for `report.html`, which `write_slow_files` writes. `began_s` is when the driver began, on the monotonic clock.
+    for `report.html`, which `write_slow_files` writes.
 
     Raises OSError if the tables cannot be written or the disk is full. Any other failure becomes a problem and does not
     affect the other steps.
@@ -114,11 +112,7 @@ def tables_written(
     documents = {file: document for file, document in made.items() if document is not None}
     texts = _texts(recommendation, trials, str(cells["sweep"].iloc[0]), documents)
     write_tables(folder, trials, cells, texts, terms.metric)
-    price = request.settings.report.price_per_gpu_hour
-    is_for_none = price is not None and recommendation.on_cpu
-    what = "report.price_per_gpu_hour is that of a GPU, and these trials ran on CPUs: their cost stays empty"
-    of_price = [Problem(label="Cost", what=what)] if is_for_none else []
-    of_claims = _claim_problems(claim_verdicts, _FAILING[request.settings.claims.fail_on])
+    of_request = _problems_of_request(request, recommendation, claim_verdicts)
     return SweepEnd(
         folder=folder,
         trials=trials,
@@ -127,9 +121,8 @@ def tables_written(
         documents=documents,
         driver=history.driver,
         fingerprint=history.fingerprint or {},
-        problems=[*steps.problems, *problems, *of_trials, *of_price, *of_claims, *not_run],
+        problems=[*steps.problems, *problems, *of_trials, *of_request, *not_run],
         missing=missing,
-        took_s=None if began_s is None else time.monotonic() - began_s,
         has_page=request.settings.report.html and in_time,
     )
 
@@ -222,12 +215,21 @@ def trial_problems(folder: ResultsFolder, records: Sequence[TrialRecord]) -> lis
     return problems
 
 
-def _claim_problems(claim_verdicts: Sequence[Verdict] | None, failing: Sequence[str]) -> Iterator[Problem]:
-    """Yield a problem for each claim with one of the failing verdicts; `claim_verdicts` is None if judging failed."""
-    lines = ["the claims could not be judged"] if failing and claim_verdicts is None else []
-    for verdict in claim_verdicts or ():
-        if verdict.verdict in failing:
-            lines.append(f"{verdict.claim.sentence!r} is {verdict.verdict}")
+def _problems_of_request(
+    request: Request, recommendation: Recommendation, claim_verdicts: Sequence[Verdict] | None
+) -> Iterator[Problem]:
+    """Yield a problem for a price of GPUs where there are none, and for each claim with a verdict that fails the sweep.
+
+    `claim_verdicts` is None if judging failed.
+    """
+    if request.settings.report.price_per_gpu_hour is not None and recommendation.on_cpu:
+        what = "report.price_per_gpu_hour is that of a GPU, and these trials ran on CPUs: their cost stays empty"
+        yield Problem(label="Cost", what=what)
+    failing = _FAILING[request.settings.claims.fail_on]
+    failed = [verdict for verdict in claim_verdicts or () if verdict.verdict in failing]
+    lines = [f"{verdict.claim.sentence!r} is {verdict.verdict}" for verdict in failed]
+    if failing and claim_verdicts is None:
+        lines = ["the claims could not be judged"]
     yield from (Problem(label="Claim", what=f"{line} (claims.fail_on)", fails=True) for line in lines)
 
 

@@ -10,7 +10,7 @@ import csv
 import io
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
@@ -136,15 +136,12 @@ class JournalCheck:
                 self.violations.append(f"journal record {number}: {what}")
             self.history.take(record)
 
-    @property
-    def unfinished(self) -> list[str]:
-        """The trials that may run, again or for the first time."""
-        return [trial_id for trial_id in self.history.trials if trial_id not in self.ended]
-
     def _check(self, where: str, record: Record) -> None:
         """Check one record against the state before it; unknown kinds are ignored."""
         if record.kind == Kind.SWEEP:
-            self._allow(record.value.get("rerun", "none"))
+            rerun = record.value.get("rerun", "none")  # a word, or the ids of the trials that may run again
+            word, named = (rerun, ()) if isinstance(rerun, str) else ("none", rerun)
+            self.ended = {key: end for key, end in self.ended.items() if end.stands(word) and key not in named}
         elif record.kind == Kind.ENDED:
             record.value["missing"]  # which must be there
         elif record.kind in (Kind.STARTED, Kind.RETRIED, Kind.CUT_OFF, Kind.FINISHED):
@@ -168,11 +165,6 @@ class JournalCheck:
             may_run = record.value.get("skipped_by") or record.value.get("measures")
             if status is not None and status.is_final() and not may_run:
                 self.ended[trial_id] = status
-
-    def _allow(self, rerun: str | Collection[str]) -> None:
-        """Allow the trials to run again that the request names; `rerun` is none, failed, all or a list of ids."""
-        word, named = (rerun, ()) if isinstance(rerun, str) else ("none", rerun)
-        self.ended = {key: end for key, end in self.ended.items() if end.stands(word) and key not in named}
 
 
 def of_the_plan(planned: Sequence[str], ended: Iterable[str], missing: int, recorded: int) -> Iterator[str]:
@@ -233,7 +225,8 @@ def verify(folder: ResultsFolder, planned: Sequence[str], fingerprint: Mapping[s
     if same and history.missing is not None:
         violations += of_the_plan(planned, history.ends, history.missing, history.planned)
     violations += of_ended_trials(folder, history)
-    violations += of_running_trials(folder, reading.unfinished)
+    may_run = [trial_id for trial_id in history.trials if trial_id not in reading.ended]
+    violations += of_running_trials(folder, may_run)
     violations += of_checkpoints(folder)
     violations += without_a_record(folder, history.folders)
     violations += of_the_tables(folder, history)

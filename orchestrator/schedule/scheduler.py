@@ -10,8 +10,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
+from itertools import chain, groupby
+from operator import attrgetter, itemgetter
 from statistics import median
 
 from orchestrator.schedule.cluster import Footprint, Node, Occupancy, Placement, weight, why_infeasible
@@ -202,10 +202,7 @@ class Scheduler:
 
     def waiting(self) -> list[TrialSpec]:
         """Return the trials that have not started, in order."""
-        numbered = sorted(
-            (numbered_batch for queue in self._batches.values() for numbered_batch in queue),
-            key=lambda numbered_batch: numbered_batch[0],
-        )
+        numbered = sorted(chain.from_iterable(self._batches.values()), key=itemgetter(0))
         return [trial for _, batch in numbered for trial in batch.trials]
 
     def next(self, now_s: float) -> Start | None:
@@ -313,7 +310,7 @@ class Scheduler:
             longest_s, batch, trial = self._by_length[0]
             if longest_s > LONG_S and longest_s * HURRY > self.left_s(now_s):
                 yield batch, trial
-        for _, batch in sorted((queue[0] for queue in self._batches.values()), key=lambda entry: entry[0]):
+        for _, batch in sorted((queue[0] for queue in self._batches.values()), key=itemgetter(0)):
             batch.open(self._expected_s)
             yield batch, batch.trials[0]
 

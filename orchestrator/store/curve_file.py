@@ -12,6 +12,7 @@ from typing import Any
 
 from orchestrator.store import files
 from orchestrator.store.files import append, write_whole
+from sweeps.axes import is_number
 
 TORN = "torn"  # prefix of the message about an incomplete last line, whose writer is still writing or was killed
 
@@ -70,9 +71,6 @@ def take_back(path: Path, epoch: Any) -> None:
     """
     rows, _ = read(path)
     # Without its epoch a row cannot be put in order, and might be there twice.
-    kept = [row for row in rows if _is_before(row.get("epoch"), epoch)]
+    numbered = [row for row in rows if is_number(row.get("epoch")) and is_number(epoch)]
+    kept = [row for row in numbered if row["epoch"] < epoch]
     write_whole(path, b"".join(files.encode(row) + b"\n" for row in kept))
-
-
-def _is_before(epoch: Any, other: Any) -> bool:
-    return isinstance(epoch, (int, float)) and isinstance(other, (int, float)) and epoch < other

@@ -51,11 +51,6 @@ class TrialHistory:
     trained: TrialRecord | None = None  # the result with its own timing
     timed_with: str = ""  # the id of another trial whose timing the driver chose for the end; empty if none
 
-    @property
-    def has_set_aside_files(self) -> bool:
-        """True if the files in the trial's folder are those of a further attempt, which does not count yet."""
-        return self.restarted and not self.ended
-
     def start(self, attempt: int) -> None:
         """Take the start of an attempt."""
         # A start while one is running: the driver of that one was killed, and nobody noted its length.
@@ -109,10 +104,8 @@ def _end_of(record: TrialRecord) -> str:
     return f"{record.status.value}" + (f": {record.note}" if record.note else "")
 
 
-def _with_speed(end: TrialRecord, timed: TrialRecord | None) -> TrialRecord:
-    """Return the end with the speed of another trial, if that is ok; its own times of the training stay."""
-    if timed is None or timed.status is not Status.OK:
-        return end
+def _with_speed(end: TrialRecord, timed: TrialRecord) -> TrialRecord:
+    """Return the end with the speed of another trial, which is ok; its own times of the training stay."""
     # Only the window may be from another trial: how long this training took depends on its own batch and rule.
     own = {name: end.metrics[name] for name in (*TRAINING_TIMES, "energy_source") if name in end.metrics}
     timed_end = end.timed_by(replace(timed, purpose=Purpose.WINDOW))
@@ -331,7 +324,7 @@ class History:
     @property
     def set_aside(self) -> frozenset[str]:
         """The trials in the middle of a further attempt, as in `ResultsFolder.set_aside`."""
-        return frozenset(trial_id for trial_id, trial in self.trials.items() if trial.has_set_aside_files)
+        return frozenset(key for key, trial in self.trials.items() if trial.restarted and not trial.ended)
 
     @property
     def is_unfinished(self) -> bool:

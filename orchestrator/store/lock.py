@@ -33,15 +33,6 @@ class Owner:
     pid: int
     started: str  # UTC, ISO 8601
 
-    @staticmethod
-    def me() -> Owner:
-        """The calling process."""
-        return Owner(host=platform.node(), pid=os.getpid(), started=datetime.now(UTC).isoformat(timespec="seconds"))
-
-    def may_live(self) -> bool:
-        """False only if the process is known to have ended, which can be known only on its own host."""
-        return self.host != platform.node() or psutil.pid_exists(self.pid)
-
 
 class LockedError(ConfigError):
     """Another driver holds the results directory; `owner` is None if it has not written its name."""
@@ -78,8 +69,10 @@ class DirectoryLock:
             self._lock.release()
             raise LockedError(self._folder.root, _owner(self._folder.owner))
         reached(Moment.LOCKED)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        me = Owner(host=platform.node(), pid=os.getpid(), started=now)
         try:
-            write_durably(self._folder.owner, json.dumps(asdict(Owner.me())).encode())
+            write_durably(self._folder.owner, json.dumps(asdict(me)).encode())
         except BaseException:
             self._lock.release()
             raise
@@ -128,7 +121,8 @@ def _owner(path: Path) -> Owner | None:
     deadline = time.monotonic() + _GRACE_S
     while True:
         owner = _read(path)
-        if owner and owner.may_live():
+        # Only on its own host is a process known to have ended.
+        if owner and (owner.host != platform.node() or psutil.pid_exists(owner.pid)):
             return owner
         if time.monotonic() > deadline:
             return None

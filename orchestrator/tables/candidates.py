@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from orchestrator.config.request import Metric
 from orchestrator.decision.recommendation import (
     CLEAR,
     COSTLY,
@@ -419,8 +418,9 @@ def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[L
     changes = [cell.figures.get(f"{metric.name}_difference", unknown) for cell in cells]
     # The better end of a bar is on the right, whichever direction of the metric is better.
     ends = [sorted((metric.sign * figure.lo, metric.sign * figure.hi)) for figure in changes]
+    width = 2 * margins.BAR * margin or math.nan
     places = [
-        [_place(end, margin) for end in (metric.sign * figure.value, lo, hi)]
+        [0.5 + end / width for end in (metric.sign * figure.value, lo, hi)]
         for figure, (lo, hi) in zip(changes, ends, strict=True)
     ]
     texts = [accuracy_holds(cell, recommendation) for cell in cells]
@@ -434,20 +434,19 @@ def _metric(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[L
 
 
 def accuracy_holds(cell: Cell, recommendation: Recommendation) -> str:
-    """Return the probability that a cell keeps the margin, and its difference from the baseline's: `78% (-0.007)`."""
+    """Return the probability that a cell keeps the margin, and its difference from the baseline's: `78% (-0.007)`.
+
+    Where the margin is between that difference and the one of the probability, it has the latter: `(about -0.004)`.
+    """
     metric, margin = recommendation.terms.metric, recommendation.terms.report.margin
-    difference = _difference(cell, cell.value(f"{metric.name}_difference"), margin, metric)
-    is_baseline = cell.cell_id == recommendation.common_baseline_id
-    return probability(cell.p_within_margin, short=True) + ("" if is_baseline else difference)
-
-
-def _difference(cell: Cell, value: float, margin: float, metric: Metric) -> str:
-    """Return ` (-0.006)`; ` (about -0.004)`, of which the probability is, where the margin is between the two."""
-    if math.isnan(value):
-        return ""
-    pooled, p_within = cell.value(f"{metric.name}_difference_pooled"), cell.p_within_margin
-    is_odd = not math.isnan(p_within) and (margins.excess(-metric.sign * value, margin) <= 0) != (p_within >= 0.5)
-    return f" (about {signed(pooled, margin)})" if is_odd else f" ({signed(value, margin)})"
+    difference, p_within = cell.value(f"{metric.name}_difference"), cell.p_within_margin
+    text = probability(p_within, short=True)
+    if cell.cell_id == recommendation.common_baseline_id or math.isnan(difference):
+        return text
+    is_within = margins.excess(-metric.sign * difference, margin) <= 0
+    if math.isnan(p_within) or is_within == (p_within >= 0.5):
+        return f"{text} ({signed(difference, margin)})"
+    return f"{text} (about {signed(cell.value(f'{metric.name}_difference_pooled'), margin)})"
 
 
 def signed(difference: float, margin: float) -> str:
@@ -458,11 +457,6 @@ def signed(difference: float, margin: float) -> str:
 def _decimals(margin: float) -> int:
     """Return how many decimals accuracies and their differences need beside this margin."""
     return 3 if margin >= 0.01 else 4
-
-
-def _place(difference: float, margin: float) -> float:
-    """Return the place of a difference on a bar that ends margins.BAR below and above the baseline."""
-    return 0.5 + difference / (2 * margins.BAR * margin) if margin else math.nan
 
 
 def _chance(value: float) -> str:

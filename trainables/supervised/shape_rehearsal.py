@@ -109,13 +109,10 @@ def rehearse(config: Mapping[str, Any], context: Context) -> None:
 
 def _bytes_of_data(trial: SupervisedTrial, config: Mapping[str, Any]) -> int:
     """Return the bytes of the data on the GPU, which no operation of a step makes."""
-    size = 0
-    if config["data"]["name"] == "synthetic":  # made on the GPU, where it stays
-        split = trial.workload.split
-        size += sum(
-            part.images.nbytes for part in (split.train, split.validation, split.test) if isinstance(part, Part)
-        )
-    return size
+    if config["data"]["name"] != "synthetic":  # only such data are made on the GPU, and stay there
+        return 0
+    split = trial.workload.split
+    return sum(part.images.nbytes for part in (split.train, split.validation, split.test) if isinstance(part, Part))
 
 
 def _exchange_in_buckets(model: nn.Module) -> None:

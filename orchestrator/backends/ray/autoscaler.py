@@ -70,7 +70,11 @@ def room(
     bundles = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]
     spread = "PACK"
     if gang.nodes:
-        bundles = [_bundle_of_node(part) for part in gang.parts() for _ in range(part.nodes or 1)]
+        bundles = []
+        for part in gang.parts():
+            ranks = part.ranks_per_node
+            of_node = _bundle(ranks * part.cpus_per_rank, replace(part, gpus_per_rank=ranks * part.gpus_per_rank))
+            bundles += [of_node] * (part.nodes or 1)
         spread = "STRICT_SPREAD"
     if why_infeasible(gang, nodes):
         there = _outside(ailing, labels) if ailing else dict(labels)
@@ -86,12 +90,6 @@ def room(
 
 def _outside(node_ids: Collection[str], labels: Mapping[str, str]) -> dict[str, str]:
     return {**labels, NODE_ID: f"!in({','.join(sorted(node_ids))})"}
-
-
-def _bundle_of_node(gang: Gang) -> dict[str, float]:
-    """Return the bundle of all ranks of a node."""
-    ranks = gang.ranks_per_node
-    return _bundle(ranks * gang.cpus_per_rank, replace(gang, gpus_per_rank=ranks * gang.gpus_per_rank))
 
 
 def _bundle(cpus: float, gang: Gang) -> dict[str, float]:

@@ -49,11 +49,9 @@ class EarlyStop:
             reason = self._ladders[alike].reached(attempt, samples, value) or reason
             if samples >= total * _END:
                 self._trained.add(trial.trial_id)
-        return reason if reason and not self._is_needed(trial) else ""
-
-    def _is_needed(self, trial: TrialSpec) -> bool:
         at_reference = trial.batch.global_batch_size == trial.lr.reference_batch_size
-        return at_reference or trial.trial_id in self._trained or not self._is_timed(trial)
+        is_needed = at_reference or trial.trial_id in self._trained or not self._is_timed(trial)
+        return "" if is_needed else reason
 
 
 class _Ladder:
