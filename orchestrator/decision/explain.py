@@ -169,7 +169,7 @@ def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
     """Return the remark that no speed is known, with the commonest fault of the timings of these cells (default: all).
 
     `by` and `cpu` are the program that disturbed most of them, and the share of the cores' time that it took; an empty
-    word and NaN if none did.
+    word and NaN if none did, or if others were on the GPUs, which matters more.
     """
     ok = trials[trials["status"] == Status.OK.value]
     concerned = ok[ok["cell_id"].isin(list(cell_ids))] if cell_ids else ok
@@ -177,7 +177,8 @@ def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
     # The seeds of a cell on several device models have valid timings each.
     fault = Fault(faults.mode()[0]) if len(faults) else Fault.SEVERAL_MODELS
     faulty = ok[ok["timing_fault"] == fault.value] if len(faults) else concerned
-    load = faulty.reindex(columns=["foreign_cpu", "foreign_cpu_by"]).dropna()
+    on_gpus = faulty.reindex(columns=["foreign_gpu_processes"]).fillna(0).to_numpy()[:, 0] > 0
+    load = faulty.loc[~on_gpus].reindex(columns=["foreign_cpu", "foreign_cpu_by"]).dropna()
     # A program that happened to run beside is no cause of other faults, nor of other disturbances.
     is_cause = (load["foreign_cpu"] > FOREIGN_CPU) & (fault is Fault.DISTURBED)
     load = load[is_cause]

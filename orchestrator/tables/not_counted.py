@@ -98,7 +98,7 @@ def details_of_not_counted(end: SweepEnd) -> Iterator[tuple[str, str]]:
 
 _CAUSES = (
     ("foreign_cpu", FOREIGN_CPU, "other programs, up to {:.0%} CPU"),
-    ("foreign_gpu_processes", 0, "other processes on the GPUs, up to {:.0f}"),
+    ("foreign_gpu_processes", 0, "other programs on the GPUs, up to {:.0f}"),
     ("throttled_periods", 0, "the CPU quota ran out"),
     ("swapped_pages", SWAPPED_PAGES, "swapping"),
 )

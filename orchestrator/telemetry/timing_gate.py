@@ -247,7 +247,7 @@ def _against(record: TrialRecord, median_clock_mhz: float | None) -> list[str]:
     metrics = record.metrics
     reasons = (
         _foreign_cpu(metrics, 1.0 if record.device == "cpu" else _waiting_share(metrics)),
-        _more_than(metrics, "foreign_gpu_processes", 0, "{:.0f} foreign processes on the GPUs"),
+        _more_than(metrics, "foreign_gpu_processes", 0, "other programs on the GPUs: {:.0f}"),
         _more_than(metrics, "throttled_periods", 0, "the CPU quota ran out in {:.0f} periods"),
         _more_than(metrics, "swapped_pages", SWAPPED_PAGES, "{:.0f} pages were swapped"),
         _throttled(metrics),

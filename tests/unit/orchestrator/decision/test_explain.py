@@ -49,16 +49,18 @@ def test_the_largest_speedup_has_valid_timings(timings: tuple[str, ...], code: s
 
 
 @pytest.mark.parametrize(
-    ("timing", "load", "named"),
+    ("timing", "load", "on_gpus", "named"),
     [
-        ("device", 0.49, "chrome"),
-        ("shared", 0.49, ""),
-        ("shared", 0.001, ""),
-        ("device", 0.001, ""),  # disturbed by something else
+        ("device", 0.49, 0.0, "chrome"),
+        ("device", 0.49, 1.0, ""),  # another program on the GPUs matters more
+        ("shared", 0.49, 0.0, ""),
+        ("shared", 0.001, 0.0, ""),
+        ("device", 0.001, 0.0, ""),  # disturbed by something else
     ],
 )
-def test_a_program_is_named_only_if_it_disturbed_the_timings(timing: str, load: float, named: str) -> None:
+def test_a_program_is_named_only_if_it_disturbed_the_timings(timing, load, on_gpus, named):
     metrics = measured(90, 0.9) | {"foreign_cpu": load, "foreign_cpu_by": "chrome", "swapped_pages": 9000.0}
+    metrics["foreign_gpu_processes"] = on_gpus
     headline = decided([record_of(1, seed, metrics=metrics, timing=timing) for seed in range(2)]).headline
     assert (headline.code, headline.values["by"]) == ("no_speed", named)
 

@@ -42,7 +42,7 @@ def reasons(**metrics: Any) -> list[str]:
         ({"window_s": 1.9}, ["below 2 s", "50 steps"]),
         ({"window_steps": 49}, ["below 2 s", "50 steps"]),
         ({"foreign_cpu": 0.31, "foreign_cpu_by": "{hog}"}, ["others took 31%", "{hog}"]),
-        ({"foreign_gpu_processes": 2}, ["2 foreign processes", "GPUs"]),
+        ({"foreign_gpu_processes": 2}, ["on the GPUs: 2"]),
         ({"throttled_periods": 4}, ["CPU quota", "4 periods"]),
         ({"swapped_pages": 5000}, ["5000 pages", "swapped"]),
         ({"throttle_reasons": "hardware slowdown, power cap"}, ["throttled: hardware slowdown"]),
