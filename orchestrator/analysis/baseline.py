@@ -155,5 +155,5 @@ def baseline_cells(
 
 def _rows(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return the rows of these columns as plain values, None where one is missing."""
-    rows = frame[list(columns)].to_numpy(dtype="object").tolist()
+    rows = zip(*(frame[column].tolist() for column in columns), strict=True)
     return [tuple(None if value is pd.NA or value != value else value for value in row) for row in rows]  # NaN != NaN
