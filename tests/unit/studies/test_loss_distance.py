@@ -32,7 +32,7 @@ def _table(trials, cells, curves):
 
 def test_the_table_has_each_pair_nearest_first():
     table = _table(*frames({1: 1.0, 2: 1.01, 4: 1.5}))
-    assert table is not None and list(table.frame["epochs"]) == ["5", "5", "5"]
+    assert list(table.frame["epochs"]) == ["5", "5", "5"]
     assert table.frame["distance"].str.startswith(("0.00995", "0.396", "0.405")).all()
     assert (table.frame["cell"][0], table.frame["and"][0]) == ("1×32 none", "2×32 none")
     by_chance = np.mean([math.log(1.03), math.log(1.06), math.log(1.06 / 1.03)])
@@ -63,7 +63,7 @@ def test_positions_are_samples_of_one_model():
 
 def test_many_cells_are_compared_with_their_reference_only():
     table = _table(*frames({gpus: 1.0 + gpus / 100 for gpus in range(1, 13)}))
-    assert table is not None and len(table.frame) == 11
+    assert len(table.frame) == 11
 
 
 def test_the_table_is_written_among_those_of_a_sweep(tmp_path):

@@ -40,7 +40,7 @@ def test_checkpoint_restores_state_and_report(tmp_path):
     rows: list[dict[str, Any]] = []
     again = context(tmp_path, emit=rows.append)
     state = again.restored()
-    assert state is not None and state["epoch"] == 1 and state["noise"] == [1.5, None]
+    assert state["epoch"] == 1 and state["noise"] == [1.5, None]
     assert torch.equal(state["weights"]["a"], weights["a"]) and torch.equal(state["weights"]["b"], weights["b"])
     assert rows == [{"epoch": 1, "loss": 0.5}] and again.remarks == ["by the way"]
     assert again.metrics == {"epochs": 1, "loss": 0.5, "accuracy": 0.25}
@@ -85,7 +85,7 @@ def test_damaged_checkpoint_is_skipped_with_a_remark(tmp_path, damage, caplog):
     with caplog.at_level(logging.WARNING):
         again = context(tmp_path)
         state = again.restored()
-    assert state is not None and state["epoch"] == 1
+    assert state["epoch"] == 1
     assert len(again.remarks) == 1 and newest.name in again.remarks[0]
     again.checkpoint({"epoch": 2})
     assert context(tmp_path).restored() == {"epoch": 2}

@@ -57,7 +57,6 @@ def measured(
     prepared.exchange()
     optimizer.step()
     estimate = noise.smoothed().estimate
-    assert estimate is not None
     return estimate.signal, estimate.noise
 
 
@@ -175,7 +174,6 @@ def test_gaussian_gradients_have_their_known_noise_scale():
         big = samples.mean((0, 1)).square().sum().item()
         smoothed.add(NoiseEstimate.of(small, big, small_batch=16, big_batch=64))
     estimate = smoothed.estimate
-    assert estimate is not None
     assert estimate.signal == pytest.approx(4, rel=0.05) and estimate.noise == pytest.approx(90, rel=0.02)
     assert smoothed.noise_scale == pytest.approx(22.5, rel=0.05)
 
@@ -194,7 +192,7 @@ def test_first_estimate_counts_fully_and_later_ones_more():
     smoothed.add(first)
     assert smoothed.noise_scale == pytest.approx(3.0)
     estimate = smoothed.estimate
-    assert estimate is not None and (estimate.signal, estimate.noise) == pytest.approx((first.signal, first.noise))
+    assert (estimate.signal, estimate.noise) == pytest.approx((first.signal, first.noise))
     for _ in range(500):
         smoothed.add(NoiseEstimate(signal=0.25, noise=2.0))
     assert smoothed.noise_scale == pytest.approx(8.0)

@@ -78,7 +78,6 @@ def test_a_child_that_has_ended_is_no_background_work():
     before = isolation.BackgroundWork.now()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         assert isolation.BackgroundWork.now().grown_since(before)
-        assert child.stdin is not None
         child.stdin.close()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
         assert not isolation.BackgroundWork.now().grown_since(before)

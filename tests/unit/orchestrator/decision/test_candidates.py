@@ -60,9 +60,7 @@ MODELS = [record_of(2, s, metrics=measured(200, 0.9), provenance={"device_model"
         ([*timed(1, 100, SHORT), *timed(2, 200)], "too_short", 3, "baseline_not_timed"),
     ],
 )
-def test_no_speed_is_stated_without_valid_timings_of_choice_and_baseline(
-    records: list[TrialRecord], fault: str, count: int, detail: str | None
-) -> None:
+def test_no_speed_is_stated_without_valid_timings_of_choice_and_baseline(records, fault, count, detail):
     decision = decided(records)
     assert (decision.cell_id, decision.verdict, decision.provisional, decision.more_seeds) == (
         None,
@@ -80,7 +78,7 @@ def test_no_speed_is_stated_without_valid_timings_of_choice_and_baseline(
     assert all(step.by_batch == () for step in decision.gpu_steps)
 
 
-def test_cells_that_may_be_better_are_named_without_figures() -> None:
+def test_cells_that_may_be_better_are_named_without_figures():
     decision = decided([*timed(1, 100), *(record for gpus in (2, 4, 8, 16, 32) for record in timed(gpus, 200, SHORT))])
     assert dict(values(decision.details, "may_be_better")) == {
         "names": ["2×32 none", "4×32 none", "8×32 none"],
@@ -93,7 +91,7 @@ def test_cells_that_may_be_better_are_named_without_figures() -> None:
 
 
 @pytest.mark.parametrize(("of_four", "first"), [(1, "too_few_workers"), (4, "use")])
-def test_cells_of_too_few_workers_are_false(of_four: int, first: str) -> None:
+def test_cells_of_too_few_workers_are_false(of_four, first):
     one = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
     two = [record_of(2, s, metrics=measured(400, 0.9) | {"workers": 1}) for s in range(3)]
     four = [record_of(4, s, metrics=measured(90, 0.9) | {"workers": of_four}) for s in range(3)]
@@ -102,7 +100,7 @@ def test_cells_of_too_few_workers_are_false(of_four: int, first: str) -> None:
     assert (first == "use") or decision.details[0].code == "use"
 
 
-def test_test_accuracy_alone_leaves_the_comparison_unknown() -> None:
+def test_test_accuracy_alone_leaves_the_comparison_unknown():
     records = [*timed(1, 400), *timed(2, 100)]
     tested = [replace(record, metrics={**record.metrics, "val_accuracy": None, "accuracy": 0.9}) for record in records]
     assert values(decided(tested).details, "accuracy_unknown")["on_test_set"] is True
@@ -112,9 +110,7 @@ def test_test_accuracy_alone_leaves_the_comparison_unknown() -> None:
     ("rate", "val_accuracy", "chosen"),
     [(101.0, 0.9, "2-32-none"), (103.0, 0.9, None), (400.0, 0.88, "2-32-none"), (400.0, 0.892, None)],
 )
-def test_untimed_cells_seem_better_beyond_a_tie_within_the_margin(
-    rate: float, val_accuracy: float, chosen: str | None
-) -> None:
+def test_untimed_cells_seem_better_beyond_a_tie_within_the_margin(rate, val_accuracy, chosen):
     slow = [record_of(1, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
     slow += [record_of(2, s, metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
     untimed = [record_of(4, s, metrics=measured(rate, val_accuracy + s / 1000) | SHORT) for s in range(3)]
@@ -123,7 +119,7 @@ def test_untimed_cells_seem_better_beyond_a_tie_within_the_margin(
     assert chosen or values(decision.details, "may_be_better")["names"] == ["4×32 none"]
 
 
-def test_without_a_cell_within_the_margin_nothing_is_recommended() -> None:
+def test_without_a_cell_within_the_margin_nothing_is_recommended():
     good = [record_of(1, s, metrics=measured(100, 0.9), provenance={"device_model": f"GPU {s}"}) for s in range(3)]
     bad = [record_of(2, s, metrics=measured(200, 0.5), provenance={"device_model": "GPU 0"}) for s in range(3)]
     decision = decided([*good, *bad])
@@ -131,13 +127,13 @@ def test_without_a_cell_within_the_margin_nothing_is_recommended() -> None:
     assert decision.headline.values["baseline"] == "1×32 none, GPU 0 + GPU 1 + GPU 2"
 
 
-def test_an_unfinished_sweep_is_provisional() -> None:
+def test_an_unfinished_sweep_is_provisional():
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2) for s in range(3)]
     assert "unfinished" in codes(decided(records, unfinished=True).caveats)
     assert "unfinished" not in codes(decided(records).caveats)
 
 
-def test_skipped_cells_are_counted_apart_from_failed_ones() -> None:
+def test_skipped_cells_are_counted_apart_from_failed_ones():
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2) for s in range(3)]
     records += [record_of(4, 0, Status.SKIPPED, note="a rule"), record_of(8, 0, Status.OOM, note="memory")]
     decision = decided(records)
@@ -146,7 +142,7 @@ def test_skipped_cells_are_counted_apart_from_failed_ones() -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_the_plainest_of_equal_trainings_is_kept(seeds: int) -> None:
+def test_the_plainest_of_equal_trainings_is_kept(seeds):
     """`linear` is 22% faster by chance alone at the reference batch; at another batch it is another training."""
     rates = {(32, "linear"): 122, (32, "none"): 100, (32, "adascale"): 90, (64, "none"): 50, (64, "linear"): 51}
     records = [
@@ -161,7 +157,7 @@ def test_the_plainest_of_equal_trainings_is_kept(seeds: int) -> None:
 
 
 @pytest.mark.parametrize(("axis", "gpus"), [("strategy", 1), ("model", 2)])
-def test_layouts_are_compared_with_the_fewest_gpus(axis: str, gpus: int) -> None:
+def test_layouts_are_compared_with_the_fewest_gpus(axis, gpus):
     """The second value is better by rounding, which matters only among models."""
     records = [
         record_of(g, s, batch=32 // g, axes={axis: value}, metrics=measured(100, 0.9 + s / 1000 + 1e-6 * g))
@@ -172,7 +168,7 @@ def test_layouts_are_compared_with_the_fewest_gpus(axis: str, gpus: int) -> None
     assert (decision.common_baseline_id or "").startswith(f"{gpus}-")
 
 
-def test_equal_trainings_keep_one_with_a_valid_timing() -> None:
+def test_equal_trainings_keep_one_with_a_valid_timing():
     untimed = [record_of(1, s, metrics=measured(400, 0.9 + s / 1000) | SHORT) for s in range(3)]
     valid = [record_of(1, s, lr_rule="linear", metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
     valid += [record_of(2, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
@@ -180,7 +176,7 @@ def test_equal_trainings_keep_one_with_a_valid_timing() -> None:
     assert (decision.cell_id, decision.common_baseline_id) == ("1-32-linear", "1-32-linear")
 
 
-def test_warm_ups_are_equal_trainings_at_the_reference_batch_only() -> None:
+def test_warm_ups_are_equal_trainings_at_the_reference_batch_only():
     def records(batch: int, lr: float) -> list[TrialRecord]:
         return [
             record_of(
@@ -196,7 +192,7 @@ def test_warm_ups_are_equal_trainings_at_the_reference_batch_only() -> None:
 
 
 @pytest.mark.parametrize(("own_seeds", "count"), [(0, 1), (1, 0)])
-def test_a_cell_of_copies_is_no_rival_of_its_original(own_seeds: int, count: int) -> None:
+def test_a_cell_of_copies_is_no_rival_of_its_original(own_seeds, count):
     records = [record_of(1, seed, metrics=measured(100, 0.9 + seed / 1000)) for seed in range(3)]
     copies = [
         record_of(
@@ -225,7 +221,7 @@ def flat_but_for_the_fastest(short: float) -> list[TrialRecord]:
     ]
 
 
-def test_similar_cells_admit_a_cell_just_beyond_the_margin() -> None:
+def test_similar_cells_admit_a_cell_just_beyond_the_margin():
     # All but the fastest are as accurate as the baseline; that one misses the margin by .0002, and errors are .0015.
     decision = decided(flat_but_for_the_fastest(0.0102))
     assert decision.cell_id == "32-32-none" and 0.5 < decision.p_within_margin < 0.9
@@ -234,16 +230,16 @@ def test_similar_cells_admit_a_cell_just_beyond_the_margin() -> None:
     assert decided(flat_but_for_the_fastest(0.03)).cell_id == "16-32-none"
 
 
-def test_cells_are_similar_by_batch_and_recipe() -> None:
+def test_cells_are_similar_by_batch_and_recipe():
     records = flat_but_for_the_fastest(0.0)
     frames = collect(records, scaling="weak", reference_batch_size=32)
     cells = frames[1].assign(lr_rule=["none", "linear"] * 3, **{"axes.model": ["a", "a", "b", "b", "c", "c"]})
     axes = {"gpus": "gpus", "lr_rule": "lr_rule", "model": "axes.model"}
     decision = Contenders.of(frames[0], cells, Terms(axes=axes)).measurements.likeness
-    assert decision is not None and len(set(decision.recipe.tolist())) == 6
+    assert len(set(decision.recipe.tolist())) == 6
     assert sorted(decision.batch.tolist()) == [32, 64, 128, 256, 512, 1024]
     only = Contenders.of(*frames, Terms(axes={"gpus": "gpus", "device_batch_size": "device_batch_size"}))
-    assert only.measurements.likeness is not None and set(only.measurements.likeness.recipe.tolist()) == {0}
+    assert set(only.measurements.likeness.recipe.tolist()) == {0}
 
 
 def admitting(decision: Recommendation) -> Mapping[str, Any]:
@@ -252,7 +248,7 @@ def admitting(decision: Recommendation) -> Mapping[str, Any]:
     return next(remark.values for remark in wider if remark.values["name"] == "32×32 none")
 
 
-def test_a_margin_that_admits_a_cell_counts_similar_cells() -> None:
+def test_a_margin_that_admits_a_cell_counts_similar_cells():
     """Each doubling costs .006, and so the fastest .03; its own seeds lost only .0097."""
     short = {gpus: 0.006 * place for place, gpus in enumerate(NOISE)} | {32: 0.0097}
     records = [
@@ -279,7 +275,7 @@ def waited(walls: dict[int, float], **metrics: float) -> list[TrialRecord]:
     ]
 
 
-def test_a_cell_that_ends_later_is_not_chosen() -> None:
+def test_a_cell_that_ends_later_is_not_chosen():
     """Two GPUs train twice as fast, but take 120 s to compile."""
     decision = decided(waited({1: 65, 2: 152}))
     assert (decision.cell_id, decision.deciding_time, decision.verdict) == ("1-32-none", "total_time", "clear")
@@ -301,28 +297,27 @@ def test_a_cell_that_ends_later_is_not_chosen() -> None:
         ({1: 55, 2: 152}, {}),  # the trials on one GPU cannot have been shorter than their training
     ],
 )
-def test_training_time_decides_unless_the_favourite_ends_later(walls, metrics) -> None:
+def test_training_time_decides_unless_the_favourite_ends_later(walls, metrics):
     decision = decided(waited(walls, **metrics))
     assert (decision.cell_id, decision.deciding_time) == ("2-32-none", "time")
 
 
-def test_the_start_of_processes_decides_nothing_between_rules_that_share_a_timing() -> None:
+def test_the_start_of_processes_decides_nothing_between_rules_that_share_a_timing():
     """The first rule's trial waits 60 s for its processes; the second one continues in them, and is less accurate."""
     trials = [record_of(2, lr_rule="linear", wall_s=125, metrics=measured(100, 0.9))]
     later = {"timed_with": trials[0].trial_id, "in_kept_processes": True}
     trials += [record_of(2, lr_rule="sqrt", wall_s=65, metrics=measured(100, 0.89), **later)]
     decision = decided([*trials, record_of(1, metrics=measured(50, 0.9), wall_s=190)])
     chosen = decision.cell(decision.cell_id)
-    assert chosen is not None
     assert (chosen.values["lr_rule"], decision.deciding_time) == ("linear", "time")
 
 
-def test_one_seed_that_ends_much_later_is_not_chosen_either() -> None:
+def test_one_seed_that_ends_much_later_is_not_chosen_either():
     decision = decided([row for row in waited({1: 65, 2: 152}) if row.seed == 0])
     assert (decision.cell_id, decision.deciding_time) == ("1-32-none", "total_time")
 
 
-def test_a_start_up_that_took_long_by_chance_decides_nothing() -> None:
+def test_a_start_up_that_took_long_by_chance_decides_nothing():
     """One trial of 1.54 times the speed ends after 11.3 s instead of 9.67 s."""
     trials = [
         record_of(gpus, metrics=measured(rate, 0.9, samples=1000), wall_s=wall_s)
@@ -356,27 +351,27 @@ GOOD = [2.0, 2.0, 2.0]
     ("bad", "missing", "metric"),
     [(math.nan, 3, "val_loss"), (-math.inf, 1, "perplexity"), (None, 1, "val_loss")],
 )
-def test_a_cell_without_the_metric_in_a_seed_is_not_eligible(bad: float | None, missing: int, metric: str) -> None:
+def test_a_cell_without_the_metric_in_a_seed_is_not_eligible(bad, missing, metric):
     losses = {32: GOOD, 64: GOOD, 128: [*[bad] * missing, *GOOD[missing:]]}
     decision = decided(with_losses(losses, metric), metric=Metric.named(metric), margin=0.05)
     assert (decision.cell_id, decision.verdict) == ("1-64-none", "clear") and left_out(decision) == {"no_metric": 1}
     assert decision.p_best == decision.p_within_margin == 1
 
 
-def test_a_missing_metric_counts_as_a_collapsed_seed() -> None:
+def test_a_missing_metric_counts_as_a_collapsed_seed():
     trials, cells, _ = decided_with_frames(with_losses({32: GOOD, 64: [math.nan, 2.0, 2.0]}), **LOSS)
     assert trials["collapsed"].tolist() == [False] * 3 + [True, False, False]
     assert cells["n_collapsed"].tolist() == [0, 1]
 
 
-def test_a_sweep_without_the_metric_is_about_speed_alone() -> None:
+def test_a_sweep_without_the_metric_is_about_speed_alone():
     trials, cells, decision = decided_with_frames(with_losses({32: [None] * 3, 64: [math.nan] * 3}), **LOSS)
     assert (decision.cell_id, decision.verdict, decision.headline.code) == ("1-64-none", "speed only", "fastest")
     assert trials["collapsed"].isna().all() and "accuracy_unknown" in codes(decision.details)
 
 
 @pytest.mark.parametrize(("key", "value"), [("metric", "val_loss"), ("target", 2.0)])
-def test_nothing_is_chosen_without_a_metric_that_is_asked_for(key: str, value: object) -> None:
+def test_nothing_is_chosen_without_a_metric_that_is_asked_for(key, value):
     trials, cells, _ = decided_with_frames(with_losses({32: [None] * 3, 64: [math.nan] * 3}), **LOSS)
     report = ReportSection(**{key: value})
     decision = decide(trials, cells, Terms(axes=AXES, report=report, metric=Metric.named("val_loss")))
@@ -386,21 +381,21 @@ def test_nothing_is_chosen_without_a_metric_that_is_asked_for(key: str, value: o
     assert decision.headline.values["measured"] == ["f1"]
 
 
-def test_a_baseline_counts_by_the_seeds_that_have_the_metric() -> None:
+def test_a_baseline_counts_by_the_seeds_that_have_the_metric():
     decision = decided(with_losses({32: [None, 2.0, 2.0], 64: GOOD, 128: [2.5, 2.5, 2.5]}), **LOSS)
     assert (decision.cell_id, decision.common_baseline_id, decision.verdict) == ("1-64-none", "1-32-none", "undecided")
     collapsed = values(decision.caveats, "baseline_collapsed")
     assert (collapsed["hits"], collapsed["n"], collapsed["drop"]) == (1, 3, math.inf)
 
 
-def test_a_reference_without_the_metric_is_no_baseline() -> None:
+def test_a_reference_without_the_metric_is_no_baseline():
     decision = decided(with_losses({32: [None] * 3, 64: GOOD, 128: GOOD}), **LOSS)
     assert decision.common_baseline_id == "1-64-none" and decision.cell_id == "1-128-none"
     assert left_out(decision) == {"no_metric": 1}
     assert "1-32-none" not in [cell.cell_id for cell in decision.shortlist]
 
 
-def test_an_untimed_cell_without_the_metric_does_not_seem_better() -> None:
+def test_an_untimed_cell_without_the_metric_does_not_seem_better():
     good = with_losses({32: GOOD, 64: GOOD})
     untimed = [record_of(4, s, metrics={"samples_per_s": 900, "samples": 6000, "foreign_cpu": 0.5}) for s in range(3)]
     assert decided([*good, *untimed], **LOSS).cell_id == "1-64-none"
@@ -424,8 +419,6 @@ EIGHT = {"budget": {"epochs": 8}}
         ([*timed(1, 100, WHOLE | BUSY, **EIGHT), *timed(2, 400, HALF, **EIGHT)], None, 1),
     ],
 )
-def test_a_cell_that_did_less_is_never_chosen_over_one_that_did_its_work(
-    records: list[TrialRecord], chosen: str | None, short: int
-) -> None:
+def test_a_cell_that_did_less_is_never_chosen_over_one_that_did_its_work(records, chosen, short):
     recommendation = decided(records)
     assert (recommendation.cell_id, left_out(recommendation).get("cells_short", 0)) == (chosen, short)

@@ -113,7 +113,7 @@ def test_equal_values_of_other_steps_or_seeds_are_measurements_of_their_own():
     values = np.array([[10, 12, 14], [10, NAN, NAN], [10, 11, NAN], [NAN, 11, 30]])
     for steps in (np.arange(4), np.array([0, 1, 2, 2])):
         means = log_objectives(values, steps)
-        assert means.source is not None and means.source.tolist() == [0, 1, 2, 3]
+        assert means.source.tolist() == [0, 1, 2, 3]
         assert np.allclose(means.point, np.nanmean(np.log(values), axis=1))
 
 
@@ -326,7 +326,7 @@ def test_bound_is_lower_while_the_baseline_has_further_seeds():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mean", [0.977, 0.971, 0.968, 0.962])
-def test_probabilities_match_simulated_sweeps(mean: float) -> None:
+def test_probabilities_match_simulated_sweeps(mean):
     """With a flat prior: the true value is drawn around what was seen, and the seed to come around that."""
     generator = np.random.default_rng(3)
     accuracy = 0.98 + 0.008 * generator.standard_normal((5, 3))

@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from tests.unit.orchestrator.records import record_of
 
 
 @pytest.fixture
-def frames() -> Any:
+def frames():
     def trial(gpus: int, seed: int) -> TrialRecord:
         speed = {1: 100.0, 2: 190.0}[gpus] + seed
         return record_of(gpus, seed, metrics={"samples_per_s": speed, "accuracy": 0.9 + seed / 100, "epochs": 10})
@@ -33,7 +32,7 @@ def has(text: str, *parts: str) -> bool:
     return all(part in text for part in parts)
 
 
-def test_speedup_and_efficiency_are_paired_by_seed(frames: Any) -> None:
+def test_speedup_and_efficiency_are_paired_by_seed(frames):
     # 190/100, 191/101, 192/102: 1.9, 1.8911, 1.8824; geometric mean 1.8911, ± 1.2%.
     judgement = judged(frames, "speedup(gpus=2) > 1.8")
     assert (judgement.verdict, judgement.n, judgement.by_ratio) == ("confirmed", 3, True)
@@ -43,7 +42,7 @@ def test_speedup_and_efficiency_are_paired_by_seed(frames: Any) -> None:
     assert judged(frames, "speedup(gpus=2) > 2").verdict == "refuted"
 
 
-def test_a_claim_has_the_same_interval_as_the_table(frames: Any) -> None:
+def test_a_claim_has_the_same_interval_as_the_table(frames):
     judgement, cells = judged(frames, "speedup(gpus=2) > 1"), frames[1].set_index("gpus")
     assert [judgement.point, judgement.lo, judgement.hi] == pytest.approx(
         cells.loc[2, ["speedup", "speedup_lo", "speedup_hi"]]
@@ -63,7 +62,7 @@ def test_a_claim_has_the_same_interval_as_the_table(frames: Any) -> None:
         (Status.SKIPPED, "confirmed"),
     ],
 )
-def test_a_seed_that_its_config_failed_makes_claims_inconclusive(end: Status, verdict: str) -> None:
+def test_a_seed_that_its_config_failed_makes_claims_inconclusive(end, verdict):
     records = [
         record_of(gpus, s, metrics={"accuracy": 0.9 + gpus / 100 + s * gpus / 1000})
         for gpus in (1, 2)
@@ -79,7 +78,7 @@ def test_a_seed_that_its_config_failed_makes_claims_inconclusive(end: Status, ve
     )
 
 
-def test_accuracies_are_paired_by_seed(frames: Any) -> None:
+def test_accuracies_are_paired_by_seed(frames):
     judgement = judged(frames, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.001)
     assert (judgement.verdict, judgement.lo, judgement.hi) == ("confirmed", 0, 0)
     assert (
@@ -87,7 +86,7 @@ def test_accuracies_are_paired_by_seed(frames: Any) -> None:
     )
 
 
-def test_an_invalid_timing_leaves_only_claims_about_timing_inconclusive() -> None:
+def test_an_invalid_timing_leaves_only_claims_about_timing_inconclusive():
     records = [
         record_of(
             gpus, seed, timing=timing, metrics={"samples_per_s": 100.0 * gpus + seed, "accuracy": 0.9 + seed / 100}
@@ -116,7 +115,7 @@ def test_an_invalid_timing_leaves_only_claims_about_timing_inconclusive() -> Non
         ("loss(gpus=2) <= loss(gpus=1)", "confirmed"),  # one training under two names: only its seeds differ
     ],
 )
-def test_identical_seeds_leave_claims_about_random_values_inconclusive(expression: str, verdict: str) -> None:
+def test_identical_seeds_leave_claims_about_random_values_inconclusive(expression, verdict):
     records = [
         record_of(
             gpus,
@@ -131,7 +130,7 @@ def test_identical_seeds_leave_claims_about_random_values_inconclusive(expressio
     assert has(judgement.why, "all 3 seeds", "identical") if verdict == "inconclusive" else judgement.why == ""
 
 
-def test_the_table_marks_speed_claims_timed_by_one_process() -> None:
+def test_the_table_marks_speed_claims_timed_by_one_process():
     def table(processes: dict[int, str], expression: str) -> str:
         records = [
             record_of(
@@ -157,7 +156,7 @@ def test_the_table_marks_speed_claims_timed_by_one_process() -> None:
 
 
 @pytest.mark.parametrize(("samples", "verdict"), [(None, "inconclusive"), (100, "inconclusive"), (10_000, "confirmed")])
-def test_equal_differences_of_accuracies_are_no_certainty(samples: int | None, verdict: str) -> None:
+def test_equal_differences_of_accuracies_are_no_certainty(samples, verdict):
     """Two seeds are both .01 more accurate: 2 of 200 samples may be chance, 200 of 20,000 are not."""
     counted = {} if samples is None else {"test_samples": samples}
     records = [
@@ -178,13 +177,13 @@ def test_equal_differences_of_accuracies_are_no_certainty(samples: int | None, v
         )
 
 
-def test_the_table_tells_how_often_some_verdict_is_wrong(frames: Any) -> None:
+def test_the_table_tells_how_often_some_verdict_is_wrong(frames):
     given = [Claim.of({"sentence": "So", "expression": f"accuracy(gpus=2) > {threshold}"}) for threshold in (0.88, 0.5)]
     both, one = (claims_document(verdicts(claims, *frames), "demo").text for claims in (given, given[:1]))
     assert has(both, "of 2 claims", "10%") and "of 1 claims" not in one
 
 
-def test_golden_table(frames: Any, golden: Callable[[str, str], None]) -> None:
+def test_golden_table(frames, golden):
     claims = [
         {"sentence": "Two GPUs are 1.8 times as fast | <b>", "expression": "speedup(gpus=2) > 1.8", "about": "us"},
         {"sentence": "They lose nothing", "expression": "accuracy(gpus=2) == accuracy(gpus=1)", "margin": 0.01},
@@ -387,7 +386,7 @@ def test_expressions_that_subtract_are_recognised(text, subtracts):
     assert Claimed.parse(text).subtracts is subtracts
 
 
-def test_golden_reasons(frames: Any, golden: Callable[[str, str], None]) -> None:
+def test_golden_reasons(frames, golden):
     """The verdicts and the reasons of claims that are inconclusive, and the errors of malformed ones."""
     missing = ("acuracy(gpus=2)", "accuracy(gpus=8)", "accuracy(gpus=4)", "accuracy(gpu=4)", "accuracy()")
     judgement = [judged(frames, f"{column} > 0") for column in missing]

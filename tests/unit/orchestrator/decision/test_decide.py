@@ -17,7 +17,7 @@ from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, mea
 from tests.unit.orchestrator.records import record_of
 
 
-def test_equal_costs_are_decided_by_accuracy(records: list[TrialRecord]) -> None:
+def test_equal_costs_are_decided_by_accuracy(records):
     decision = decided(records, objective="cost", price_per_gpu_hour=3.0)
     # One and two GPUs cost as much, 1/60 GPU-hour at 3 each: accuracy chooses, and it ties as well.
     assert decision.measure.startswith("cost ") and not decision.provisional
@@ -31,7 +31,7 @@ def test_equal_costs_are_decided_by_accuracy(records: list[TrialRecord]) -> None
     assert decided(records, margin=0.051).cell_id == "4-32-none"
 
 
-def test_test_accuracy_never_affects_the_choice(records: list[TrialRecord]) -> None:
+def test_test_accuracy_never_affects_the_choice(records):
     def with_test_accuracy(record: TrialRecord) -> TrialRecord:
         worst_where_chosen = 0.1 if record.gpus == 2 else 0.99
         return record_of(record.gpus, record.seed, metrics={**record.metrics, "accuracy": worst_where_chosen})
@@ -40,7 +40,7 @@ def test_test_accuracy_never_affects_the_choice(records: list[TrialRecord]) -> N
     assert decided([with_test_accuracy(record) for record in ok]).cell_id == "2-32-none"
 
 
-def test_time_to_target_counts_seeds_that_missed_it() -> None:
+def test_time_to_target_counts_seeds_that_missed_it():
     def trial(gpus: int, seed: int, reached_s: float | None) -> TrialRecord:
         reached = {} if reached_s is None else {"time_to_target_s": reached_s}
         return record_of(gpus, seed, metrics=measured(100 * gpus, 0.9, train_s=30, **reached))
@@ -54,7 +54,7 @@ def test_time_to_target_counts_seeds_that_missed_it() -> None:
     assert times_s == pytest.approx({"1-32-none": 15})
 
 
-def test_energy_is_minimised_if_measured() -> None:
+def test_energy_is_minimised_if_measured():
     joules = {1: 2.0, 2: 3.0}
     records = [
         record_of(g, s, metrics=measured(100 * g, 0.9, energy_j_per_sample=joules[g])) for g in (1, 2) for s in range(3)
@@ -66,14 +66,14 @@ def test_energy_is_minimised_if_measured() -> None:
     assert "is_baseline" in codes(decision.details)
 
 
-def test_without_a_reference_the_most_accurate_cell_is_the_baseline() -> None:
+def test_without_a_reference_the_most_accurate_cell_is_the_baseline():
     good = [record_of(2, s, batch=64, metrics=measured(200, 0.9 + s / 1000)) for s in range(3)]
     bad = [record_of(4, s, batch=64, metrics=measured(400, 0.2 + s / 1000)) for s in range(3)]
     decision = decided(good + bad)
     assert decision.cell_id == decision.common_baseline_id == "2-64-none" and "no_reference" in codes(decision.reasons)
 
 
-def test_the_baseline_is_the_plainest_at_the_reference_batch() -> None:
+def test_the_baseline_is_the_plainest_at_the_reference_batch():
     records = [
         record_of(1, 0, lr_rule=rule, lr_multiplier=times, axes={"lr_multiplier": times}, metrics=measured(100, 0.9))
         for rule in ("sqrt", "none")
@@ -83,7 +83,7 @@ def test_the_baseline_is_the_plainest_at_the_reference_batch() -> None:
 
 
 @pytest.mark.parametrize("seeds", [2, 5])
-def test_a_cell_with_a_collapsed_seed_is_not_recommended(seeds: int) -> None:
+def test_a_cell_with_a_collapsed_seed_is_not_recommended(seeds):
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2, 4) for s in range(seeds)]
     assert decided(records).cell_id == "4-32-none"
     decision = decided([*records[:-1], record_of(4, seeds - 1, metrics=measured(400, 0.1))])
@@ -93,7 +93,7 @@ def test_a_cell_with_a_collapsed_seed_is_not_recommended(seeds: int) -> None:
     assert round(remark["drop"], 1) == 0.8
 
 
-def test_a_baseline_with_a_collapsed_seed_counts_by_its_other_seeds() -> None:
+def test_a_baseline_with_a_collapsed_seed_counts_by_its_other_seeds():
     """Four GPUs lose .1, which the baseline's own mean with a seed at chance would allow."""
     lost = {1: 0.0, 2: 0.0, 4: 0.1}
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 - lost[g] + s / 1000)) for g in lost for s in range(3)]
@@ -113,7 +113,7 @@ def poorly_trained(accuracies: dict[int, float], noise: float = 0.001) -> list[T
     ]
 
 
-def test_a_reference_far_below_another_cell_is_no_baseline() -> None:
+def test_a_reference_far_below_another_cell_is_no_baseline():
     """At the margin of .01, batch 32 is 20 margins below batch 16: the faster batches 32 and 64 lose accuracy."""
     decision = decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.6}))
     assert (decision.cell_id, decision.common_baseline_id) == ("1-16-none", "1-16-none")
@@ -125,7 +125,7 @@ def test_a_reference_far_below_another_cell_is_no_baseline() -> None:
     assert "no_reference" not in codes(decision.reasons)
 
 
-def test_a_reference_that_is_not_shown_to_be_poor_stays_the_baseline() -> None:
+def test_a_reference_that_is_not_shown_to_be_poor_stays_the_baseline():
     kept = [
         poorly_trained({16: 0.69, 32: 0.6, 64: 0.6}),  # nine margins
         poorly_trained({16: 0.8, 32: 0.6, 64: 0.6}, noise=0.2),  # by chance
@@ -135,13 +135,13 @@ def test_a_reference_that_is_not_shown_to_be_poor_stays_the_baseline() -> None:
     assert wider.common_baseline_id == "1-32-none" and wider.cell_id == "1-64-none"
 
 
-def test_margins_that_would_make_the_poor_reference_the_baseline_are_not_proposed() -> None:
+def test_margins_that_would_make_the_poor_reference_the_baseline_are_not_proposed():
     decision = decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.785}))
     assert [remark.values["name"] for remark in decision.sensitivity if remark.code == "wider_margin"] == ["1×64 none"]
     assert "wider_margin" not in codes(decided(poorly_trained({16: 0.8, 32: 0.6, 64: 0.7})).sensitivity)
 
 
-def test_verdicts() -> None:
+def test_verdicts():
     """Four GPUs are clearly the best; they tie with two at nearly the same speed; one seed decides nothing."""
     clear = decided(swayed({1: 100, 2: 200, 4: 400}, {1: 0.9, 2: 0.9, 4: 0.9}))
     assert (clear.verdict, clear.rivals, clear.cell_id) == ("clear", (), "4-32-none")
@@ -154,7 +154,7 @@ def test_verdicts() -> None:
     assert few.verdict == "undecided" and decided([], objective="none").verdict == ""
 
 
-def test_only_valid_timings_are_counted_as_timed() -> None:
+def test_only_valid_timings_are_counted_as_timed():
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2) for s in range(3)]
     records[-1] = record_of(2, 2, metrics=measured(200, 0.902, **SHORT))
     two = next(setting for setting in decided(records).shortlist if setting.cell_id == "2-32-none")
@@ -163,7 +163,7 @@ def test_only_valid_timings_are_counted_as_timed() -> None:
     assert untimed.verdict == "undecided" and [setting.n_timed for setting in untimed.shortlist] == [0]
 
 
-def test_three_seeds_do_not_show_that_cells_are_indistinguishable() -> None:
+def test_three_seeds_do_not_show_that_cells_are_indistinguishable():
     speeds = {1: [100, 130, 70], 2: [125, 105, 71], 4: [20, 30, 10]}
     decision = decided([record_of(g, s, metrics=measured(speeds[g][s], 0.9)) for g in speeds for s in range(3)])
     assert decision.cell_id == "1-32-none" and decision.provisional
@@ -178,9 +178,7 @@ def test_three_seeds_do_not_show_that_cells_are_indistinguishable() -> None:
         ({1: 50, 2: 100, 4: 101}, {1: 0.905, 2: 0.906, 4: 0.9}, "2-32-none", "ties", "hours"),
     ],
 )
-def test_ties_go_to_the_cheapest_unless_the_metric_gains_more_than_the_margin(
-    speeds: dict[int, float], accuracies: dict[int, float], chosen: str, code: str, by: str
-) -> None:
+def test_ties_go_to_the_cheapest_unless_the_metric_gains_more_than_the_margin(speeds, accuracies, chosen, code, by):
     records = [record_of(g, s, metrics=measured(speeds[g], accuracies[g] + s / 1000)) for g in speeds for s in range(3)]
     decision = decided(records)
     assert (decision.cell_id, decision.reasons[0].code) == (chosen, code)
@@ -188,7 +186,7 @@ def test_ties_go_to_the_cheapest_unless_the_metric_gains_more_than_the_margin(
     assert (reason["tied"], reason["count"], reason["by"]) == (2, len(speeds), by)
 
 
-def test_a_cell_without_a_chance_does_not_matter() -> None:
+def test_a_cell_without_a_chance_does_not_matter():
     fast = swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})
     slow = [record_of(1, s, batch=64, metrics=measured(50 + s, 0.85 + s / 1000)) for s in range(3)]
     decision = decided([*fast, *slow])
@@ -197,7 +195,7 @@ def test_a_cell_without_a_chance_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("two", [99, 101])
-def test_more_gpus_at_the_same_time_are_not_recommended(two: float) -> None:
+def test_more_gpus_at_the_same_time_are_not_recommended(two):
     """The accuracies differ by chance."""
     noise = {1: (0, 0.004, -0.004), 2: (0.005, -0.002, 0.001), 4: (0.003, -0.004, 0.004)}
     records = [
@@ -211,7 +209,7 @@ def test_more_gpus_at_the_same_time_are_not_recommended(two: float) -> None:
     assert four and four.code == "needs_more_hours" and four.values["ratio"] == pytest.approx(4, rel=0.01)
 
 
-def test_a_certain_time_precedes_a_slightly_better_uncertain_metric() -> None:
+def test_a_certain_time_precedes_a_slightly_better_uncertain_metric():
     """`sqrt` is 1.5% slower than `none` for sure, and .0001 more accurate by chance: no reason to be less sure."""
     cells = {"none": (101.5, 0.9, (0.01, -0.01, 0)), "sqrt": (100.0, 0.9001, (0, 0.012, -0.012))}
     records = [
@@ -223,7 +221,7 @@ def test_a_certain_time_precedes_a_slightly_better_uncertain_metric() -> None:
     assert decision.cell_id == "2-64-none" and decision.reasons[0].values["by"] == "certainty"
 
 
-def test_a_fast_cell_near_the_margin_is_a_rival_and_gets_more_seeds() -> None:
+def test_a_fast_cell_near_the_margin_is_a_rival_and_gets_more_seeds():
     """Four GPUs are surely twice as fast as two; whether they lose more than .01 is unknown."""
     drops = {1: [0, 0.002, -0.002], 2: [0.001, -0.001, 0], 4: [-0.009, -0.019, -0.008]}
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + drops[g][s])) for g in drops for s in range(3)]
@@ -236,14 +234,14 @@ def test_a_fast_cell_near_the_margin_is_a_rival_and_gets_more_seeds() -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_a_loss_of_just_the_margin_is_within_it(seeds: int) -> None:
+def test_a_loss_of_just_the_margin_is_within_it(seeds):
     """1.0 - 0.99 is more than 0.01 in floating point, and scripts print accuracies with few digits."""
     accuracy = {1: 1.0, 2: 0.99}
     decision = decided([record_of(g, s, metrics=measured(100 * g, accuracy[g])) for g in (1, 2) for s in range(seeds)])
     assert decision.cell_id == "2-32-none" and "wider_margin" not in codes(decision.sensitivity)
 
 
-def test_each_gpu_count_has_its_best_cell() -> None:
+def test_each_gpu_count_has_its_best_cell():
     rates = {(1, "none"): 100, (1, "adascale"): 110, (2, "none"): 205, (2, "sqrt"): 202, (2, "linear"): 300}
     accuracies = {(2, "none"): 0.9, (2, "sqrt"): 0.905, (2, "linear"): 0.8}  # the first two tie: accuracy chooses
     records = [
@@ -259,7 +257,7 @@ def test_each_gpu_count_has_its_best_cell() -> None:
     assert decided([record for record in records if record.gpus == 2]).gpu_counts == ()
 
 
-def test_ties_at_a_gpu_count_are_decided_by_accuracy() -> None:
+def test_ties_at_a_gpu_count_are_decided_by_accuracy():
     """One GPU is much slower than two: that `none` has 1% less time there is chance, that it has .004 less is not."""
     decision = decided(
         [
@@ -304,9 +302,7 @@ def names_on_front(*figures: tuple[str, float, float] | tuple[str, float, float,
         ([("untimed", math.nan, 0.95, 1), ("b", 2, 0.9, 4)], {"b"}),
     ],
 )
-def test_no_cell_beats_one_on_the_front(
-    figures: list[tuple[str, float, float] | tuple[str, float, float, float]], expected: set[str]
-) -> None:
+def test_no_cell_beats_one_on_the_front(figures, expected):
     assert names_on_front(*figures) == expected
 
 
@@ -315,7 +311,7 @@ def test_further_seeds_are_the_smallest_free_ones():
     assert with_more([1, 7], 2) == [0, 1, 2, 7]
 
 
-def test_a_straggler_of_the_chosen_cell_is_in_the_doubts() -> None:
+def test_a_straggler_of_the_chosen_cell_is_in_the_doubts():
     """Two GPUs take 30 s instead of 60 s; one seed is 10 times slower, and with it the mean would be 65 s."""
     records = swayed({1: 100, 2: 200}, {1: 0.9, 2: 0.9})
     sound = decided(records)
@@ -328,7 +324,7 @@ def test_a_straggler_of_the_chosen_cell_is_in_the_doubts() -> None:
     assert len(decision.commands) == 1 and "mode=settle" in decision.commands[0]
 
 
-def test_a_straggler_of_the_baseline_is_in_the_doubts() -> None:
+def test_a_straggler_of_the_baseline_is_in_the_doubts():
     """Without it the speed-up is 2, with it over 4."""
     records = swayed({1: 100, 2: 200}, {1: 0.9, 2: 0.9})
     next(record for record in records if (record.gpus, record.seed) == (1, 1)).metrics["samples_per_s"] /= 10
@@ -337,7 +333,7 @@ def test_a_straggler_of_the_baseline_is_in_the_doubts() -> None:
     assert (decision.cell_id, decision.verdict, len(decision.commands)) == ("2-32-none", "undecided", 1)
 
 
-def test_cells_that_all_did_half_their_work_give_no_clear_choice() -> None:
+def test_cells_that_all_did_half_their_work_give_no_clear_choice():
     records = swayed({1: 100, 2: 200}, {1: 0.9, 2: 0.9})
     assert decided(records, budget={"epochs": 8}).verdict == "clear"
     halved = [replace(record, budget={"epochs": 8}, metrics=record.metrics | {"epochs": 4}) for record in records]
@@ -345,7 +341,7 @@ def test_cells_that_all_did_half_their_work_give_no_clear_choice() -> None:
     assert values(decision.caveats, "short_work") == {"share": 0.5} and decision.verdict == "undecided"
 
 
-def test_a_cell_with_one_valid_timing_is_not_clear() -> None:
+def test_a_cell_with_one_valid_timing_is_not_clear():
     records = swayed({1: 100, 2: 200}, {1: 0.9, 2: 0.9})
     for record in records:
         if record.gpus == 2 and record.seed:

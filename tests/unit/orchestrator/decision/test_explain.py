@@ -1,7 +1,6 @@
 """The headline, the reasons and the caveats of a decision, as codes with values."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -24,7 +23,7 @@ def without_objective(records: list[TrialRecord], *expressions: str) -> Recommen
     return decide(*frames, Terms(report=ReportSection(objective="none"), axes=AXES), verdicts(claims, *frames))
 
 
-def test_without_an_objective_claims_and_speedup_are_reported(records: list[TrialRecord]) -> None:
+def test_without_an_objective_claims_and_speedup_are_reported(records):
     decision = without_objective(records, "gpus(gpus=2) > 1.5", "accuracy() > 2")
     assert (decision.cell_id, decision.provisional, decision.more_seeds, decision.shortlist) == (None, False, (), ())
     assert decision.headline.values == {"counts": {"confirmed": 1, "inconclusive": 1}}
@@ -42,7 +41,7 @@ def test_without_an_objective_claims_and_speedup_are_reported(records: list[Tria
         (("shared", "device", "device"), "no_speed", {"fault": "shared", "count": 1}),
     ],
 )
-def test_the_largest_speedup_has_valid_timings(timings: tuple[str, ...], code: str, figures: dict[str, Any]) -> None:
+def test_the_largest_speedup_has_valid_timings(timings, code, figures):
     gpus = zip((1, 2, 4), timings, strict=True)
     decision = without_objective([record_of(g, metrics=measured(90 * g, 0.9), timing=timing) for g, timing in gpus])
     assert decision.headline.code == code and figures.items() <= decision.headline.values.items()
@@ -65,7 +64,7 @@ def test_a_program_is_named_only_if_it_disturbed_the_timings(timing, load, on_gp
     assert (headline.code, headline.values["by"]) == ("no_speed", named)
 
 
-def test_one_seed_is_provisional_and_asks_for_three() -> None:
+def test_one_seed_is_provisional_and_asks_for_three():
     decision = decided([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
     assert decision.provisional and math.isnan(decision.p_best) and codes(decision.caveats) == ["one_seed"]
     assert [(more.cell_id, more.seeds) for more in decision.more_seeds] == [("2-32-none", 2), ("1-32-none", 2)]
@@ -73,12 +72,12 @@ def test_one_seed_is_provisional_and_asks_for_three() -> None:
     assert decision.gpu_steps[0].worth == UNDECIDED
 
 
-def test_single_seeds_that_are_much_slower_get_no_more() -> None:
+def test_single_seeds_that_are_much_slower_get_no_more():
     decision = decided([record_of(g, 0, metrics=measured(rate, 0.9)) for g, rate in ((1, 100), (2, 90), (4, 50))])
     assert [more.cell_id for more in decision.more_seeds] == ["1-32-none", "2-32-none"]
 
 
-def test_without_accuracies_the_fastest_is_provisional() -> None:
+def test_without_accuracies_the_fastest_is_provisional():
     metrics = {"samples_per_s": 100.0, "samples": 6000}
     faster = {**metrics, "samples_per_s": 150.0}
     records = [
@@ -92,7 +91,7 @@ def test_without_accuracies_the_fastest_is_provisional() -> None:
 
 
 @pytest.mark.parametrize(("steps", "reported"), [(10, True), (9, False)])
-def test_test_accuracies_of_trained_cells_are_reported(steps: int, reported: bool) -> None:
+def test_test_accuracies_of_trained_cells_are_reported(steps, reported):
     figures = {"samples": 6000, "steps": steps, "window_s": 3.0, "window_steps": 60}
     records = [record_of(g, metrics={**figures, "samples_per_s": 100.0 * g, "accuracy": 0.9 - g / 10}) for g in (1, 2)]
     records.append(record_of(4, metrics={**figures, "samples_per_s": 1.0}))
@@ -103,7 +102,7 @@ def test_test_accuracies_of_trained_cells_are_reported(steps: int, reported: boo
         assert tested == {"own": pytest.approx(0.7), "highest": pytest.approx(0.8), "name": "1×32 none"}
 
 
-def test_a_single_cell_has_no_probability(records: list[TrialRecord]) -> None:
+def test_a_single_cell_has_no_probability(records):
     decision = decided(records[:3])
     assert codes(decision.caveats) == ["nothing_to_compare"] and decision.provisional
     assert math.isnan(decision.p_best) and math.isnan(decision.behind) and decision.more_seeds == ()
@@ -123,9 +122,7 @@ def test_a_single_cell_has_no_probability(records: list[TrialRecord]) -> None:
         (Status.INFEASIBLE, "", False),
     ],
 )
-def test_the_last_cell_is_clear_if_the_others_are_ruled_out(
-    records: list[TrialRecord], status: Status, skipped_by: str, is_clear: bool
-) -> None:
+def test_the_last_cell_is_clear_if_the_others_are_ruled_out(records, status, skipped_by, is_clear):
     others = [record_of(2, seed, status, skipped_by=skipped_by) for seed in range(3)]
     decision = decided([*records[:3], *others])
     assert decision.verdict == (CLEAR if is_clear else UNDECIDED)
@@ -140,12 +137,12 @@ def phased(rule: str) -> list[TrialRecord]:
     return [*swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9}), *poor]
 
 
-def test_seeds_that_phases_left_out_are_no_doubt() -> None:
+def test_seeds_that_phases_left_out_are_no_doubt():
     decision = decided(phased("phases"))
     assert (decision.verdict, decision.caveats, decision.more_seeds) == (CLEAR, (), ())
 
 
-def test_seeds_that_a_budget_left_out_are_asked_for() -> None:
+def test_seeds_that_a_budget_left_out_are_asked_for():
     decision = decided([record for record in phased("budget") if record.seed == 0 or record.skipped_by])
     assert decision.verdict == UNDECIDED and decision.commands
     cut = [record_of(g, s, Status.SKIPPED, skipped_by="budget") for g in (1, 2) for s in (1, 2)]
@@ -153,7 +150,7 @@ def test_seeds_that_a_budget_left_out_are_asked_for() -> None:
     assert [(more.cell_id, more.seeds) for more in decision.more_seeds] == [("2-32-none", 2), ("1-32-none", 2)]
 
 
-def test_cells_that_miss_the_target_are_ruled_out() -> None:
+def test_cells_that_miss_the_target_are_ruled_out():
     fast = [record_of(2, s, metrics=measured(200, 0.8)) for s in range(3)]
     slow = [record_of(1, s, metrics=measured(100, 0.95 + s / 1000, time_to_target_s=40 + s)) for s in range(3)]
     decision = decided([*slow, *fast], target=target(0.9))
@@ -162,7 +159,7 @@ def test_cells_that_miss_the_target_are_ruled_out() -> None:
     assert left_out(decision) == {"target_not_reached": 1} and decision.gpu_steps[0].worth == NOT_WORTH
 
 
-def test_seeds_without_effect_are_a_caveat() -> None:
+def test_seeds_without_effect_are_a_caveat():
     alike = [record_of(g, s, metrics=measured(100 * g + s, 0.9)) for g in (1, 2) for s in range(3)]
     decision = decided(alike)
     assert decision.provisional and codes(decision.caveats) == ["seeds_without_effect"]
@@ -170,7 +167,7 @@ def test_seeds_without_effect_are_a_caveat() -> None:
     assert "seeds_without_effect" not in codes(differing.caveats)
 
 
-def test_without_accuracies_a_tie_goes_to_the_cheapest() -> None:
+def test_without_accuracies_a_tie_goes_to_the_cheapest():
     records = [
         record_of(gpus, seed, metrics={"samples_per_s": pace * 1.001**seed, "samples": 6000})
         for gpus, pace in ((1, 100), (2, 101))
@@ -190,9 +187,7 @@ def test_without_accuracies_a_tie_goes_to_the_cheapest() -> None:
         ({1: 50, 2: 100, 4: 400}, {1: 0.9, 2: 0.8905, 4: 0.8895}, 0.34, 0.42, 0.58),
     ],
 )
-def test_a_likelier_rival_is_listed(
-    speeds: dict[int, float], accuracies: dict[int, float], p_best: float, rival: float | None, p_within: float | None
-) -> None:
+def test_a_likelier_rival_is_listed(speeds, accuracies, p_best, rival, p_within):
     decision = decided(swayed(speeds, accuracies))
     caveats = decision.caveats
     chances = values(caveats, "unsure")["chances"]
@@ -203,7 +198,7 @@ def test_a_likelier_rival_is_listed(
     assert chances.get("p_within") == (p_within and pytest.approx(p_within, abs=0.02))
 
 
-def test_where_only_accuracy_is_open_speed_is_no_question() -> None:
+def test_where_only_accuracy_is_open_speed_is_no_question():
     spread = {1: (0.90, 0.90, 0.90), 2: (0.88, 0.89, 0.90)}
     records = [record_of(g, s, metrics=measured(100 * g, spread[g][s])) for g in (1, 2) for s in range(3)]
     decision = decided(records, margin=0.015)
@@ -212,7 +207,7 @@ def test_where_only_accuracy_is_open_speed_is_no_question() -> None:
 
 
 @pytest.mark.parametrize(("steps", "doubtful"), [(9, True), (10, False)])
-def test_accuracies_after_few_steps_are_a_caveat(steps: int, doubtful: bool) -> None:
+def test_accuracies_after_few_steps_are_a_caveat(steps, doubtful):
     few = {"steps": steps, "window_s": 3.0, "window_steps": 60}
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000) | few) for g in (1, 2) for s in range(3)]
     caveats = decided(records).caveats
@@ -220,7 +215,7 @@ def test_accuracies_after_few_steps_are_a_caveat(steps: int, doubtful: bool) -> 
     assert not doubtful or values(caveats, "untrained")["steps"] == steps
 
 
-def test_a_missed_target_falls_back_to_the_budget(records: list[TrialRecord]) -> None:
+def test_a_missed_target_falls_back_to_the_budget(records):
     decision = decided(records, target=target(0.99))
     assert "fixed budget" in decision.measure
     assert decision.provisional and codes(decision.caveats) == ["target_missed"]
@@ -229,14 +224,14 @@ def test_a_missed_target_falls_back_to_the_budget(records: list[TrialRecord]) ->
     assert without.caveats == () and values(without.reasons, "no_target")["why"] == "no_target"
 
 
-def test_unmeasured_energy_recommends_nothing(records: list[TrialRecord]) -> None:
+def test_unmeasured_energy_recommends_nothing(records):
     decision = decided(records, objective="energy")
     assert (decision.cell_id, decision.provisional, math.isnan(decision.p_best)) == (None, True, True)
     assert decision.headline.code == "none_measured" and left_out(decision) == {"cells_not_ok": 1, "no_figure": 3}
     assert decision.headline.values["measure"].startswith("energy ")
 
 
-def test_training_too_short_for_any_figure_is_a_timing_that_is_not_valid() -> None:
+def test_training_too_short_for_any_figure_is_a_timing_that_is_not_valid():
     within_warmup = {"samples": 200, "window_s": 0.0, "window_steps": 0, "val_accuracy": 0.9}
     decision = decided([record_of(1, seed, metrics=within_warmup) for seed in range(2)])
     assert left_out(decision) == {"cells_not_timed": 1} and decision.headline.code != "none_measured"
@@ -245,7 +240,7 @@ def test_training_too_short_for_any_figure_is_a_timing_that_is_not_valid() -> No
 @pytest.mark.parametrize(
     ("status", "code", "to_report"), [(Status.OK, "none_measured", True), (Status.FAILED, "none_ok", None)]
 )
-def test_without_a_time_the_figures_to_report_are_named(status: Status, code: str, to_report: bool | None) -> None:
+def test_without_a_time_the_figures_to_report_are_named(status, code, to_report):
     decision = decided([record_of(1, seed, status, metrics={"samples_per_s": 100.0}, note="boom") for seed in range(3)])
     assert (decision.cell_id, decision.headline.code, decision.headline.values.get("to_report")) == (
         None,
@@ -257,7 +252,7 @@ def test_without_a_time_the_figures_to_report_are_named(status: Status, code: st
         assert values(decision.details, "commonest_end") == end
 
 
-def test_launches_timed_by_one_process_are_reported() -> None:
+def test_launches_timed_by_one_process_are_reported():
     def changes(host_s: float, *processes: str) -> list[str]:
         step = {"step_s": 0.01, "step_host_s": host_s}
         where = [{"device_model": "NVIDIA H200", "process": process} for process in processes]
@@ -274,7 +269,7 @@ def test_launches_timed_by_one_process_are_reported() -> None:
     assert "launch_bound" not in changes(0.004, "7", "8", "9")
 
 
-def test_the_edge_of_an_axis_includes_failed_cells() -> None:
+def test_the_edge_of_an_axis_includes_failed_cells():
     fine = [record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (1, 2) for s in range(3)]
     edges = [remark.values for remark in decided(fine).sensitivity if remark.code == "at_the_edge"]
     assert {"axis": "gpus", "value": 2, "largest": True, "on_cpu": False} in edges
@@ -282,13 +277,13 @@ def test_the_edge_of_an_axis_includes_failed_cells() -> None:
     assert "at_the_edge" not in codes(decided([*fine, *failed]).sensitivity)
 
 
-def test_a_single_gpu_count_is_reported() -> None:
+def test_a_single_gpu_count_is_reported():
     one = [record_of(1, s, device_batch_size=batch, metrics=measured(batch, 0.9)) for batch in (32, 64) for s in (0, 1)]
     assert values(decided(one).sensitivity, "one_gpu_count") == {"gpus": 1} and decided(one).gpu_steps == ()
     assert "one_gpu_count" not in codes(decided([*one, record_of(2, 0, Status.OOM)]).sensitivity)
 
 
-def test_gains_of_gpus_and_of_the_batch_are_apart() -> None:
+def test_gains_of_gpus_and_of_the_batch_are_apart():
     """The baseline is at the reference batch of 32; the best of one GPU is at 64 and twice as fast."""
     speeds = {(1, 32): 100.0, (1, 64): 200.0, (2, 64): 380.0}
     records = [
@@ -311,15 +306,13 @@ def test_gains_of_gpus_and_of_the_batch_are_apart() -> None:
         (0.01, {1: 0.9, 2: 0.95, 4: 0.9}, "below_best"),
     ],
 )
-def test_margins_in_another_unit_and_poor_baselines_are_caveats(
-    margin: float, accuracies: dict[int, float], code: str
-) -> None:
+def test_margins_in_another_unit_and_poor_baselines_are_caveats(margin, accuracies, code):
     speeds = dict.fromkeys(accuracies, 100.0) | {max(accuracies): 300.0}
     decision = decided(swayed(speeds, accuracies), margin=margin)
     assert code in codes(decision.caveats) and decision.verdict != "clear"
 
 
-def test_a_cell_whose_trials_ended_later_in_all_seeds_is_not_clear() -> None:
+def test_a_cell_whose_trials_ended_later_in_all_seeds_is_not_clear():
     """The third cell's total time is not known after a second attempt, so that total times cannot decide."""
     records = [
         record_of(gpus, seed, metrics=measured(rate, 0.9 + seed / 1000), wall_s=wall_s, attempt=attempt)

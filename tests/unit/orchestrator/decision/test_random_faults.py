@@ -167,7 +167,7 @@ HAS_STRAGGLER = 75
 
 
 @pytest.mark.parametrize("numbers", [[8, 9, 10, HAS_STRAGGLER], pytest.param(range(11, 320), marks=pytest.mark.slow)])
-def test_nothing_rests_on_a_faulty_measurement(numbers: Sequence[int]) -> None:
+def test_nothing_rests_on_a_faulty_measurement(numbers):
     broken, choices = {}, 0
     for number in numbers:
         trials = sweep_of(np.random.default_rng([number, 2026]))

@@ -91,7 +91,6 @@ def test_plans_have_durations_from_forecasts_until_trials_have_ended():
     of_eight = next(trial for trial in TRIALS if trial.cell_id == "8")
     plan = planned()
     forecast = plan.forecasts.forecast(of_eight)
-    assert forecast is not None and forecast.duration_s is not None
     assert plan.durations.expected_s(of_eight) == forecast.duration_s.value
     assert plan.timetable.unknown == 0 and plan.timetable.makespan_s is not None
     assert planned(ended(TRIALS[1], wall_s=7.0)).durations.expected_s(of_eight) == 7.0
@@ -103,12 +102,11 @@ def test_the_journal_counts_more_than_rehearsals():
     first, second = (replace(ended(trial, wall_s=60.0), metrics=metrics) for trial in TRIALS[:2])
     faster = replace(second, metrics=metrics | {"samples_per_s": 140.0})
     forecast = planned(first, faster).forecasts.forecast(TRIALS[0])
-    assert forecast is not None and forecast.samples_per_s is not None and forecast.step_s is not None
     assert (forecast.source, forecast.fits, forecast.samples_per_s.value) == ("journal", "yes", 120.0)
     assert (forecast.samples_per_s.lo, forecast.samples_per_s.hi) == (100.0, 140.0)
     assert forecast.step_s.value == pytest.approx(8 / 120)
     other = planned(first).forecasts.forecast(TRIALS[2])
-    assert other is not None and other.source == "rehearsal"
+    assert other.source == "rehearsal"
 
 
 @pytest.mark.parametrize(

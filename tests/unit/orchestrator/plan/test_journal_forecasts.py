@@ -53,24 +53,22 @@ def test_no_speed_follows_from_disturbed_timings():
         record(spec(gpus, seed), foreign_gpu_processes=1, peak_memory_gb=3.0) for gpus in (1, 2) for seed in (0, 1)
     ]
     own = Measured(records=disturbed).of_cell(spec(1))
-    assert own is not None and own.peak_memory_gb is not None and own.peak_memory_gb.value == 3.0
+    assert own.peak_memory_gb.value == 3.0
     assert own.samples_per_s is own.train_s is own.step_s is None and own.why
     assert Measured(records=disturbed).of_line(spec(4), Network()) is None
     assert Measured(records=disturbed[:2]).of_line(spec(4), Network()) is None  # of one number of GPUs
     of_one = Measured(records=[*disturbed, record(spec(1, seed=2))]).of_cell(spec(1))
-    assert of_one is not None and of_one.samples_per_s is not None and not of_one.why
+    assert not of_one.why
     assert of_one.samples_per_s.value == pytest.approx(102)
     rehearsed = by_hand.rehearsal(32, step_s=0.5, device_step_s=0.5)
     known = Rehearsals([replace(rehearsed, kind=kind_of(spec(1)))])
     forecast = Forecasts(rehearsals=known, measured=Measured(records=disturbed), nodes=NODES).forecast(spec(1))
-    assert forecast is not None and forecast.step_s is not None and forecast.peak_memory_gb is not None
     assert (forecast.step_s.value, forecast.peak_memory_gb.value, forecast.source) == (0.5, 3.0, "rehearsal")
 
 
 def test_a_measured_duration_may_be_off_by_the_start_of_processes():
     """200 s of training and 7 s beside it, which may take 3.5 s or 14 s."""
     own = Measured(records=[record(spec(1))]).of_cell(spec(1))
-    assert own is not None and own.train_s is not None and own.duration_s is not None
     assert own.duration_s.value == 207
     assert (own.duration_s.lo, own.duration_s.hi) == pytest.approx((own.train_s.lo + 3.5, own.train_s.hi + 14))
 
@@ -84,8 +82,7 @@ def test_a_forecast_without_memory_says_for_which_devices_it_is_known(memory):
 
 def test_more_gpus_follow_from_fewer():
     forecast = Measured(records=JOURNAL).of_line(spec(8), Network())
-    assert forecast is not None and forecast.source == FEWER_GPUS
-    assert forecast.samples_per_s is not None and forecast.train_s is not None and forecast.duration_s is not None
+    assert forecast.source == FEWER_GPUS
     assert forecast.samples_per_s.value == pytest.approx(1.01 * 800 / 1.7, rel=1e-3)
     assert forecast.train_s.value == pytest.approx(79 * 8 * 32 / (1.01 * 800 / 1.7), rel=0.02)  # whole steps
     assert forecast.duration_s.value == pytest.approx(forecast.train_s.value + 7)
@@ -95,14 +92,13 @@ def test_more_gpus_follow_from_fewer():
 def test_trials_in_processes_of_others_do_not_shorten_the_start_of_more_gpus():
     warm = [replace(end, wall_s=end.wall_s - 6) if end.gpus == 4 else end for end in JOURNAL]
     cold, mixed = (Measured(records=journal).of_line(spec(8), Network()) for journal in (JOURNAL, warm))
-    assert cold is not None and mixed is not None and mixed.duration_s == cold.duration_s
+    assert mixed.duration_s == cold.duration_s
 
 
 def test_nodes_that_were_not_measured_add_their_exchange():
     """Two nodes: 2 · 1/2 · 4 GB / 10 GB/s."""
     measured = Measured(records=JOURNAL)
     alone, two = (measured.of_line(spec(8), Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
-    assert alone is not None and two is not None and alone.step_s is not None and two.step_s is not None
     assert two.step_s.value - alone.step_s.value == pytest.approx(0.4)
     assert (two.step_s.lo, two.step_s.hi) == pytest.approx((alone.step_s.lo, alone.step_s.hi + 0.8))
 
@@ -125,7 +121,7 @@ def test_rates_over_nodes_include_their_exchange(axes, fields):
 def test_an_exchange_of_unknown_size_is_told():
     measured = Measured(records=[replace(record, metrics={**record.metrics, "n_params": None}) for record in JOURNAL])
     alone, two = (measured.of_line(spec(8), Network(node_count=nodes, bandwidth_gb_s=10)) for nodes in (1, 2))
-    assert alone is not None and two is not None and alone.step_s == two.step_s
+    assert alone.step_s == two.step_s
     assert (alone.why, bool(two.why)) == ("", True)
 
 
@@ -180,7 +176,6 @@ def test_samples_to_the_target_have_a_90_percent_interval():
     at_1_per_s = {"epochs": None, "samples_per_s": 1.0}
     seeds = [record(spec(1, n), time_to_target_s=math.exp(power), **at_1_per_s) for n, power in enumerate((6, 10))]
     estimate = Measured(records=seeds).samples_to_target(spec(1))
-    assert estimate is not None
     ends = [math.log(value) for value in (estimate.lo, estimate.value, estimate.hi)]
     assert ends == pytest.approx([8 - 2 * 6.3138, 8, 8 + 2 * 6.3138], abs=1e-3)
 
@@ -215,7 +210,7 @@ def test_rules_with_figures_of_their_own_are_told_apart():
 @pytest.mark.parametrize("samples_per_s", [0.0, "none", None])
 def test_a_trial_without_a_rate_has_no_forecast_of_it(samples_per_s):
     forecast = Measured(records=[record(spec(1), samples_per_s=samples_per_s)]).of_cell(spec(1))
-    assert forecast is not None and forecast.duration_s is not None
+    assert forecast.duration_s is not None
     assert (forecast.samples_per_s, forecast.step_s) == (None, None)
 
 
@@ -248,11 +243,10 @@ def test_an_extrapolated_cell_has_the_memory_of_its_rehearsal():
     rehearsed = replace(by_hand.rehearsal(32, gb=102.0), kind=kind_of(spec(8)))
     forecasts = Forecasts(rehearsals=Rehearsals([rehearsed]), measured=Measured(records=JOURNAL), nodes=NODES)
     forecast = forecasts.forecast(spec(8))
-    assert forecast is not None and forecast.peak_memory_gb is not None
     assert (forecast.fits, forecast.source, forecast.peak_memory_gb.value) == ("no", FEWER_GPUS, 102.0)
     of_two = Forecasts(rehearsals=Rehearsals([rehearsed]), measured=Measured(records=JOURNAL[:6]), nodes=NODES)
     forecast = of_two.forecast(spec(8))
-    assert forecast is not None and forecast.source == "rehearsal"
+    assert forecast.source == "rehearsal"
 
 
 def test_timings_are_judged_only_for_a_forecast_that_needs_them():

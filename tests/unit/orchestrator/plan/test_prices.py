@@ -25,7 +25,7 @@ def test_the_cheapest_whole_nodes_are_taken(tmp_path, gpus, name, per_hour):
     file.write_text(f"{HEADER}one,H100,1,2.2,EUR,2026-01-01\neight,H100,8,8.0,EUR,2026-01-01\nother,A100,8,1,EUR,\n")
     offers = read_prices(file)
     offer = cheapest_offer(offers, "NVIDIA H100 80GB HBM3", gpus)
-    assert offer is not None and offer.name == name and offer.per_hour(gpus) == pytest.approx(per_hour)
+    assert offer.name == name and offer.per_hour(gpus) == pytest.approx(per_hour)
     assert cheapest_offer(offers, "NVIDIA B200", gpus) is None
 
 

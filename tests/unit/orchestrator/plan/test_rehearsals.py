@@ -86,7 +86,6 @@ def test_ends_and_the_middle_are_rehearsed(sizes, lacking, order):
 )
 def test_peak_is_flat_first_and_then_a_line(micro, gb):
     forecast = Rehearsals([rehearsal(8, gb=12.0), rehearsal(32, gb=30.0)]).forecast(trial(micro))
-    assert forecast is not None and forecast.peak_memory_gb is not None
     assert forecast.peak_memory_gb.value == pytest.approx(gb)
     assert forecast.peak_memory_gb.lo < gb < forecast.peak_memory_gb.hi
     held = {"parameters": 1.0, "gradients": 1.0, "optimizer": 2.0}
@@ -98,7 +97,7 @@ def test_peak_is_flat_first_and_then_a_line(micro, gb):
 )  # 78.75 GB are needed at 97 samples, and a GPU of 80 GB has 79
 def test_cells_fit_or_do_not(micro, fits):
     forecast = Rehearsals([rehearsal(8, gb=12.0), rehearsal(32, gb=30.0)]).forecast(trial(micro))
-    assert forecast is not None and forecast.fits == fits
+    assert forecast.fits == fits
     assert (forecast.why == "") == (fits == "yes")
 
 
@@ -106,7 +105,7 @@ def test_a_rehearsal_without_memory_decides_for_larger_batches():
     known = Rehearsals([rehearsal(8, gb=12.0), short(16)])
     assert [known.forecast(trial(micro)).fits for micro in (8, 16, 32)] == ["yes", "no", "no"]  # type: ignore[union-attr]
     nothing_fits = Rehearsals([short(8)]).forecast(trial(16))
-    assert nothing_fits is not None and (nothing_fits.fits, nothing_fits.step_s) == ("no", None)
+    assert (nothing_fits.fits, nothing_fits.step_s) == ("no", None)
     assert Rehearsals([short(8)]).forecast(trial(4)) is None
     assert Rehearsals().forecast(trial()) is None
 
@@ -132,7 +131,6 @@ def test_a_batch_of_more_samples_than_the_data_cannot_run():
 def test_steps_take_the_host_or_the_device(micro, step_s, lo, hi):
     small, large = rehearsal(8, step_s=0.02, device_step_s=0.005), rehearsal(64, step_s=0.04, device_step_s=0.04)
     forecast = Rehearsals([small, large]).forecast(trial(micro))
-    assert forecast is not None and forecast.step_s is not None and forecast.samples_per_s is not None
     assert (forecast.step_s.value, forecast.step_s.lo, forecast.step_s.hi) == pytest.approx((step_s, lo, hi))
     assert forecast.samples_per_s.value == pytest.approx(micro / step_s)
 
@@ -151,7 +149,6 @@ def test_noise_of_a_flat_step_reaches_no_zero():
 def test_an_input_that_takes_longer_for_larger_batches_is_a_line(micro, step_s):
     bound = [rehearsal(size, step_s=s, device_step_s=0.01) for size, s in ((8, 0.02), (24, 0.024))]
     forecast = Rehearsals([*bound, rehearsal(64, step_s=0.04, device_step_s=0.03)]).forecast(trial(micro))
-    assert forecast is not None and forecast.step_s is not None
     assert forecast.step_s.value == pytest.approx(step_s)
 
 
@@ -167,7 +164,6 @@ def test_an_input_that_takes_longer_for_larger_batches_is_a_line(micro, step_s):
 def test_length_of_a_trial(budget, train_s, duration_s):
     wanted = trial(config={"trainable": SETTINGS, "budget": budget})
     forecast = Rehearsals([rehearsal(8, step_s=0.2)]).forecast(wanted)  # an epoch of 1,000 samples takes 25 s
-    assert forecast is not None and forecast.train_s is not None and forecast.duration_s is not None
     assert forecast.train_s.value == pytest.approx(train_s)
     assert forecast.duration_s.value == pytest.approx(duration_s)
     assert forecast.duration_s.lo < duration_s < forecast.duration_s.hi

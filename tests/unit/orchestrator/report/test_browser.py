@@ -1,8 +1,5 @@
 """Tests of the page in a real browser."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from orchestrator.analysis.curve_frame import curves_frame
@@ -19,7 +16,7 @@ pytestmark = BROWSER_MARKS
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+def browser(tmp_path_factory):
     """Open the report of a sweep with hostile strings in Chromium."""
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
     folder = demo.results(tmp_path_factory.mktemp("demo"), records)
@@ -34,7 +31,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 
 @pytest.fixture(scope="module")
-def opened(browser) -> Any:
+def opened(browser):
     """Open all sections, and wait until all charts are drawn."""
     ask(browser, "document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     wait_for(
@@ -43,7 +40,7 @@ def opened(browser) -> Any:
     return browser
 
 
-def test_only_the_first_charts_are_drawn_before_a_section_is_opened(browser) -> None:
+def test_only_the_first_charts_are_drawn_before_a_section_is_opened(browser):
     wait_for(browser, "[...document.querySelectorAll('.first figure')].every((each) => each.querySelector('svg'))")
     assert ask(browser, "return document.querySelectorAll('svg').length") == 2
     assert ask(browser, "return document.documentElement.scrollHeight / 900") <= 6
@@ -53,7 +50,7 @@ def test_only_the_first_charts_are_drawn_before_a_section_is_opened(browser) -> 
     assert tops[0] < 900
 
 
-def test_every_chart_is_drawn_under_the_policy(opened) -> None:
+def test_every_chart_is_drawn_under_the_policy(opened):
     shown = ask(
         opened,
         "return [...document.querySelectorAll('figure')].map((figure) => {"
@@ -64,7 +61,7 @@ def test_every_chart_is_drawn_under_the_policy(opened) -> None:
     assert all(width > 250 and height > 100 and shapes > 10 for _, width, height, shapes in shown), shown
 
 
-def test_a_legend_has_room_for_labels_that_the_chart_computes(opened) -> None:
+def test_a_legend_has_room_for_labels_that_the_chart_computes(opened):
     colour = "{field: 'part', scale: {domain: ['kept', 'exchanging gradients']}}"
     told = ask(
         opened,
@@ -74,13 +71,13 @@ def test_a_legend_has_room_for_labels_that_the_chart_computes(opened) -> None:
     assert told["labelLimit"] > 6 * len("exchanging gradients") and told["columns"] > 2
 
 
-def test_no_hostile_string_became_markup(opened) -> None:
+def test_no_hostile_string_became_markup(opened):
     assert ask(opened, "return document.scripts.length") == 2
     assert "<script>alert('x')</script>" in ask(opened, "return document.body.innerText")
     assert opened.title.startswith("<script>alert('x')</script>")
 
 
-def test_a_point_under_the_pointer_shows_its_cell_as_text(opened) -> None:
+def test_a_point_under_the_pointer_shows_its_cell_as_text(opened):
     from selenium.webdriver.common.action_chains import ActionChains
 
     point = ask(
@@ -96,7 +93,7 @@ def test_a_point_under_the_pointer_shows_its_cell_as_text(opened) -> None:
     assert ask(opened, "return document.getElementById('tip').childElementCount") == 0
 
 
-def test_marks_that_hide_one_another_are_all_listed(opened) -> None:
+def test_marks_that_hide_one_another_are_all_listed(opened):
     count = ask(
         opened,
         "const [mark] = document.querySelectorAll('figure[data-plot=trade_off] .mark-symbol path');"
@@ -110,7 +107,7 @@ def test_marks_that_hide_one_another_are_all_listed(opened) -> None:
     assert "hidden cell" in count and len(count) >= 2
 
 
-def test_points_are_reached_by_the_arrow_keys(opened) -> None:
+def test_points_are_reached_by_the_arrow_keys(opened):
     from selenium.webdriver.common.keys import Keys
 
     ask(opened, "document.querySelector('figure[data-plot=trade_off]').focus()")
@@ -123,7 +120,7 @@ def test_points_are_reached_by_the_arrow_keys(opened) -> None:
     assert ask(opened, "return document.getElementById('tip').hidden")
 
 
-def test_paper_has_every_section_and_chart(browser, opened) -> None:
+def test_paper_has_every_section_and_chart(browser, opened):
     ask(browser, "document.querySelectorAll('details').forEach((one) => { one.open = false; })")
     ask(browser, "document.querySelectorAll('details figure').forEach((one) => one.replaceChildren())")
     browser.execute_cdp_cmd("Page.printToPDF", {})
@@ -156,7 +153,7 @@ def press(browser, heading: str) -> None:
     browser.switch_to.active_element.send_keys(Keys.ENTER)
 
 
-def test_headings_sort_from_the_keyboard_with_empty_cells_last(opened) -> None:
+def test_headings_sort_from_the_keyboard_with_empty_cells_last(opened):
     press(opened, "to target")
     up = column(opened, "to target")
     filled = [float(text.replace(",", "")) for text in up if text]
@@ -169,7 +166,7 @@ def test_headings_sort_from_the_keyboard_with_empty_cells_last(opened) -> None:
     assert statuses == sorted(statuses) and len(set(statuses)) > 3
 
 
-def test_a_filter_applies_to_tables_and_charts(opened) -> None:
+def test_a_filter_applies_to_tables_and_charts(opened):
     choose = "const menu = document.querySelector('select[data-field=\"axis:gpus\"]'); menu.value = arguments[0];"
     choose += "menu.dispatchEvent(new Event('change'))"
     ask(opened, choose, "2")
@@ -183,7 +180,7 @@ def test_a_filter_applies_to_tables_and_charts(opened) -> None:
 ROWS = "document.querySelector('figure[data-plot=trade_off]').view.data('source_0')"
 
 
-def test_the_heading_and_the_first_column_stay_in_view(opened) -> None:
+def test_the_heading_and_the_first_column_stay_in_view(opened):
     places = ask(
         opened,
         "const holder = document.querySelector('[data-table=cells]'); holder.scrollTo(300, 300);"
@@ -196,7 +193,7 @@ def test_the_heading_and_the_first_column_stay_in_view(opened) -> None:
     assert places[0] > 0 and abs(places[1]) <= 2 and abs(places[2]) <= 2
 
 
-def test_a_phone_does_not_scroll_sideways(opened) -> None:
+def test_a_phone_does_not_scroll_sideways(opened):
     size = {"width": 400, "height": 850, "deviceScaleFactor": 1, "mobile": False}
     opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     wait_for(opened, "[...document.querySelectorAll('svg')].every((each) => each.clientWidth <= 400)")
@@ -210,9 +207,9 @@ def test_a_phone_does_not_scroll_sideways(opened) -> None:
     assert widths[0] <= widths[1] == 400 and cut == []
 
 
-def test_the_page_opens_within_two_seconds(browser) -> None:
+def test_the_page_opens_within_two_seconds(browser):
     assert ask(browser, "const t = performance.timing; return t.loadEventEnd - t.navigationStart") < 2000
 
 
-def test_the_console_stays_empty(opened) -> None:
+def test_the_console_stays_empty(opened):
     assert opened.get_log("browser") == []

@@ -13,7 +13,6 @@ from orchestrator.report.curve_plots import (
     utilisation,
 )
 from orchestrator.report.plot import MOST_SERIES
-from orchestrator.store.results_folder import ResultsFolder
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
@@ -21,7 +20,7 @@ from tests.unit.orchestrator.report.drawing import texts
 
 
 @pytest.fixture(scope="module")
-def cells() -> pd.DataFrame:
+def cells():
     return collect(demo.records(), scaling="weak")[1]
 
 
@@ -31,7 +30,7 @@ def frame(ranks: int, **columns: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_named_cells_are_chosen_first_and_others_evenly() -> None:
+def test_named_cells_are_chosen_first_and_others_evenly():
     names = [f"c{number}" for number in range(40)]
     trials = pd.DataFrame(
         {"trial_id": [f"{name}-0" for name in names], "cell_id": names, "status": ["ok"] * 39 + ["oom"]}
@@ -43,7 +42,7 @@ def test_named_cells_are_chosen_first_and_others_evenly() -> None:
     assert drawn_trials[0] == ("c0-0", "c0")
 
 
-def test_each_device_has_a_line_and_named_cells_are_first(cells: pd.DataFrame) -> None:
+def test_each_device_has_a_line_and_named_cells_are_first(cells):
     seen = [TelemetrySamples(cell_id=f"{ranks}-32-none", frame=frame(ranks, gpu_util=0.9)) for ranks in (1, 2)]
     plot = utilisation(cells, seen, ["2-32-none"])
     assert plot.title == "GPU utilisation" and plot.rows is not None and len(plot.rows) == 6
@@ -54,18 +53,18 @@ def test_each_device_has_a_line_and_named_cells_are_first(cells: pd.DataFrame) -
     assert power(cells, seen, []).spec is None and power(cells, seen, []).absent
 
 
-def test_without_gpus_busy_cores_are_drawn(cells: pd.DataFrame) -> None:
+def test_without_gpus_busy_cores_are_drawn(cells):
     on_cpu = frame(2, cpu_util=1.5).assign(device="cpu")
     plot = utilisation(cells, [TelemetrySamples(cell_id="2-32-none", frame=on_cpu)], [])
     assert "cores busy" in str(plot.spec) and {row["line"] for row in plot.rows or ()} == {"rank 0", "rank 1"}
 
 
-def test_a_panel_has_as_many_devices_as_colours(cells: pd.DataFrame) -> None:
+def test_a_panel_has_as_many_devices_as_colours(cells):
     plot = power(cells, [TelemetrySamples(cell_id="8-32-none", frame=frame(MOST_SERIES + 2, power_w=400.0))], [])
     assert len({row["line"] for row in plot.rows or ()}) == MOST_SERIES
 
 
-def test_samples_are_thinned_out_to_means(results_folder: ResultsFolder) -> None:
+def test_samples_are_thinned_out_to_means(results_folder):
     results_folder.trial("a").mkdir()
     times = [float(second) for second in range(1001)]
     rows = {"rank": [0] * 1001, "device": ["gpu0"] * 1001, "time_s": times, "gpu_util": times, "other": times}
@@ -77,7 +76,7 @@ def test_samples_are_thinned_out_to_means(results_folder: ResultsFolder) -> None
     assert sampled.frame["gpu_util"].iloc[-1] == 995.0  # of 990 to 1000
 
 
-def test_a_long_curve_keeps_its_first_and_last_epoch() -> None:
+def test_a_long_curve_keeps_its_first_and_last_epoch():
     record = demo.records()[0]
     trials, cells = collect([record], scaling="weak")
     epochs = range(1, 1001)
@@ -87,7 +86,7 @@ def test_a_long_curve_keeps_its_first_and_last_epoch() -> None:
 
 
 @pytest.mark.parametrize(("counts", "panels", "lines"), [((1, 2, 4), 1, 3), ((1, 2, 4, 8, 16, 32, 64, 128, 256), 9, 1)])
-def test_few_curves_share_a_panel(counts: tuple[int, ...], panels: int, lines: int) -> None:
+def test_few_curves_share_a_panel(counts, panels, lines):
     records = [record_of(gpus, seed, metrics={"samples_per_s": 1.0}) for gpus in counts for seed in (0, 1)]
     trials, cells = collect(records, scaling="weak")
     rows = [{"trial_id": record.trial_id, "epoch": epoch, "loss": 1 / epoch} for record in records for epoch in (1, 2)]
@@ -97,7 +96,7 @@ def test_few_curves_share_a_panel(counts: tuple[int, ...], panels: int, lines: i
     assert panels > 1 or {line for _, line in seen} == {"1×32 none", "2×32 none", "4×32 none"}
 
 
-def test_the_recommended_cell_is_among_many_curves() -> None:
+def test_the_recommended_cell_is_among_many_curves():
     records = [record_of(1, batch=batch, metrics={"samples_per_s": 1.0}) for batch in range(1, 200)]
     trials, cells = collect(records, scaling="weak")
     rows = pd.DataFrame([{"trial_id": record.trial_id, "epoch": 1, "loss": 1.0} for record in records])

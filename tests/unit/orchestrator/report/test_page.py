@@ -4,10 +4,8 @@ import base64
 import hashlib
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +19,6 @@ from orchestrator.report.page import MOST_CHOICES, plots_in, plots_of, provenanc
 from orchestrator.report.plot import png, svg
 from orchestrator.report.speedup_plots import speedup
 from orchestrator.store.results import Problem
-from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.candidates import IS_BEST
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
@@ -75,7 +72,7 @@ class Reader(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
+def folder(tmp_path_factory):
     """A report on a sweep with hostile strings."""
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
     folder = demo.results(tmp_path_factory.mktemp("demo"), records)
@@ -95,11 +92,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
 
 
 @pytest.fixture(scope="module")
-def page(folder: ResultsFolder) -> Reader:
+def page(folder):
     return Reader(folder.page.read_text())
 
 
-def test_golden_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+def test_golden_page(tmp_path, golden):
     def is_wanted(gpus: float, batch: int, rule: str) -> bool:
         return gpus in (1, 8) and batch in (32, 512) and rule in ("none", "linear")
 
@@ -117,7 +114,7 @@ def test_golden_page(tmp_path: Path, golden: Callable[[str, str], None]) -> None
     golden("report/page.txt", Reader(rendered(end)).text)
 
 
-def test_the_page_loads_nothing_and_runs_only_its_script(page: Reader) -> None:
+def test_the_page_loads_nothing_and_runs_only_its_script(page):
     assert [attributes for tag, attributes in page.tags if tag == "script"] == [DATA, {}]
     banned = {"iframe", "object", "embed", "link", "img", "base", "image"}
     assert not banned & {tag for tag, _ in page.tags}
@@ -126,20 +123,20 @@ def test_the_page_loads_nothing_and_runs_only_its_script(page: Reader) -> None:
         assert not any(name.startswith("on") for name in attributes), (tag, attributes)
         assert (attributes.get("href") or "#").startswith(("#", "tables/")), (tag, attributes)
     policy = next(attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes)
-    assert policy is not None and policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
     for kind in HIDDEN:
         digest = base64.b64encode(hashlib.sha256(page.raw[kind].encode()).digest()).decode()
         assert f"{kind}-src 'sha256-{digest}'" in policy
 
 
-def test_hostile_strings_stay_text(page: Reader, folder: ResultsFolder) -> None:
+def test_hostile_strings_stay_text(page, folder):
     assert page.text.count("<script>alert('x')</script>") > 5
     assert "<script>alert('x')</script>" in page.data["tables"]["cells"]["rows"][8][0]
     assert "<script>alert" not in folder.page.read_text()
     assert "alert" not in json.dumps(page.data["plots"])
 
 
-def test_sections_are_in_order_and_ids_unique(page: Reader) -> None:
+def test_sections_are_in_order_and_ids_unique(page):
     cards = [attributes["id"] for _, attributes in page.tags if (attributes.get("class") or "").startswith("card")]
     assert cards == [
         *("recommendation", "problems", "trade_off", "combinations", "reasons", "claims"),
@@ -151,7 +148,7 @@ def test_sections_are_in_order_and_ids_unique(page: Reader) -> None:
     assert "-0.2 [-0.3, -0.1]" in page.text
 
 
-def test_without_an_ok_cell_failures_come_before_the_cells() -> None:
+def test_without_an_ok_cell_failures_come_before_the_cells():
     records = [demo.replaced(record, status=Status.FAILED, note="no data", metrics={}) for record in demo.records()]
     trials, cells = collect(records, scaling="weak")
     cut = [Problem(where=f"trials/{n}/metrics.jsonl", what="is cut short") for n in range(5)]
@@ -163,14 +160,14 @@ def test_without_an_ok_cell_failures_come_before_the_cells() -> None:
     assert "No trial reported device memory." in text
 
 
-def test_tied_cells_show_their_chances_which_order_them() -> None:
+def test_tied_cells_show_their_chances_which_order_them():
     ends = swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902})
     text = rendered(demo.end(*decided_with_frames(ends)))
     table = text.partition('<table class="comparison" id="ties">')[2].partition("</table>")[0]
     assert IS_BEST in table and "time [" not in table
 
 
-def test_candidates_are_marked_and_long_lists_are_cut() -> None:
+def test_candidates_are_marked_and_long_lists_are_cut():
     trials, cells = collect(demo.records(), scaling="weak", reference_batch_size=32)
     seeds = tuple(MoreSeeds(cell_id=str(n), name=f"more-{n}", seeds=1) for n in range(20))
     recommendation = replace(decide(trials, cells, Terms()), verdict=TIED, more_seeds=seeds)
@@ -182,14 +179,14 @@ def test_candidates_are_marked_and_long_lists_are_cut() -> None:
     assert text.count("<li>more-") == MOST_CHOICES
 
 
-def test_every_plot_has_its_spec_and_data(page: Reader) -> None:
+def test_every_plot_has_its_spec_and_data(page):
     assert set(page.data["plots"]) == set(PLOTS)
     assert {plot["data"] for plot in page.data["plots"].values()} == {"cells", "loss"} == set(page.data["data"])
     drawn = {attributes["data-plot"] for _, attributes in page.tags if "data-plot" in attributes}
     assert drawn == set(PLOTS)
 
 
-def test_plots_are_drawn_again_from_the_page(folder: ResultsFolder) -> None:
+def test_plots_are_drawn_again_from_the_page(folder):
     plots = {plot.name: plot for plot in plots_in(folder.page.read_text())}
     assert tuple(plots) == (*PLOTS[:5], "memory", "loss")
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
@@ -206,7 +203,7 @@ def test_plots_are_drawn_again_from_the_page(folder: ResultsFolder) -> None:
         plots_in("<html></html>")
 
 
-def test_filters_and_tables_have_the_values_of_the_rows(page: Reader) -> None:
+def test_filters_and_tables_have_the_values_of_the_rows(page):
     fields = [attributes["data-field"] for _, attributes in page.tags if "data-field" in attributes]
     assert fields == ["axis:gpus", "axis:device_batch_size", "axis:lr_rule"]
     options = {attributes["value"] for tag, attributes in page.tags if tag == "option"}
@@ -217,7 +214,7 @@ def test_filters_and_tables_have_the_values_of_the_rows(page: Reader) -> None:
     assert names == [row[0] for row in page.data["tables"]["cells"]["rows"]]
 
 
-def test_the_page_is_small_and_the_same_for_the_same_sweep(folder: ResultsFolder) -> None:
+def test_the_page_is_small_and_the_same_for_the_same_sweep(folder):
     assert folder.page.stat().st_size < 1_500_000
     texts = []
     for _ in range(2):
@@ -228,7 +225,7 @@ def test_the_page_is_small_and_the_same_for_the_same_sweep(folder: ResultsFolder
     assert texts[0] == texts[1] and "8×32" in texts[0][0]
 
 
-def test_facts_of_ranks_replace_those_of_the_driver() -> None:
+def test_facts_of_ranks_replace_those_of_the_driver():
     trials, _ = collect(demo.records()[:3], scaling="weak")
     driver = {"host": "where the driver was", "commit": "0123", "command": "x", "packages": {"ray": "2.60.0"}}
     facts = provenance(demo.end(trials, driver=driver))
@@ -237,12 +234,12 @@ def test_facts_of_ranks_replace_those_of_the_driver() -> None:
     assert (by_name["host"], by_name["commit"], by_name["ray"]) == ("node-1", "0123", "2.60.0")
 
 
-def test_counts_are_integers_if_some_trials_lack_them() -> None:
+def test_counts_are_integers_if_some_trials_lack_them():
     trials, _ = collect(demo.records(), scaling="weak")  # of which one never ran
     assert dict(provenance(demo.end(trials)))["cpu cores"] == "64"
 
 
-def test_a_sweep_without_a_started_trial_has_plots() -> None:
+def test_a_sweep_without_a_started_trial_has_plots():
     ends = [demo.replaced(record, status=Status.INFEASIBLE, metrics={}, provenance={}) for record in demo.records()]
     trials, cells = collect(ends, scaling="weak")
     assert cells["device"].dropna().empty

@@ -11,13 +11,13 @@ from tests.unit.orchestrator.records import record_of
 from tests.unit.orchestrator.report import demo
 
 
-def test_cells_have_their_probabilities_and_are_shown_by_time() -> None:
+def test_cells_have_their_probabilities_and_are_shown_by_time():
     trials, cells, recommendation = decided_with_frames(swayed({1: 100, 2: 190, 4: 191}, dict.fromkeys((1, 2, 4), 0.9)))
     table = cell_table(with_times(cells, trials), recommendation)
     titles = [title for title, _ in table["columns"]]
     rows = {row[0]: dict(zip(titles, row, strict=True)) for row in table["rows"]}
     assert titles[table["by"]] == "time [s]" and not dict(table["columns"])["role"] and dict(table["columns"])[IS_BEST]
-    assert recommendation.chosen is not None and recommendation.baseline is not None
+    assert recommendation.chosen is not None
     assert rows[recommendation.name]["role"] == "chosen" and rows[recommendation.baseline.name]["role"] == "baseline"
     assert rows[recommendation.name][IS_BEST] == f"{recommendation.p_best:.0%}"
     assert rows[recommendation.baseline.name]["accuracy holds"] == "≥99%"
@@ -26,7 +26,7 @@ def test_cells_have_their_probabilities_and_are_shown_by_time() -> None:
 
 
 @pytest.mark.parametrize(("price", "cost"), [(None, ("cost [GPU-seconds]", 60.0)), (3.6, ("cost [USD]", 0.06))])
-def test_costs_are_those_of_the_candidates(price: float | None, cost: tuple[str, float]) -> None:
+def test_costs_are_those_of_the_candidates(price, cost):
     """Trainings of 60 and 30 s on one and two GPUs, whose trials took 90 s."""
     records = [record_of(gpus, wall_s=90.0, metrics=measured(100.0 * gpus, 0.9)) for gpus in (1, 2)]
     terms = {"price_per_gpu_hour": price, "currency": "USD"}
@@ -35,10 +35,10 @@ def test_costs_are_those_of_the_candidates(price: float | None, cost: tuple[str,
     column = [title for title, _ in table["columns"]].index(cost[0])
     assert [float(row[column]) for row in table["rows"]] == pytest.approx([cost[1]] * 2)
     candidates = Candidates.of(recommendation)
-    assert candidates is not None and cost[0] in [line.title for line in candidates.lines]
+    assert cost[0] in [line.title for line in candidates.lines]
 
 
-def test_invalid_timings_have_daggers_and_baselines_no_efficiency() -> None:
+def test_invalid_timings_have_daggers_and_baselines_no_efficiency():
     trials, cells = collect(demo.records(), scaling="weak")
     table = cell_table(with_times(cells, trials), demo.NOT_MADE)
     rows = [dict(zip((title for title, _ in table["columns"]), row, strict=True)) for row in table["rows"]]

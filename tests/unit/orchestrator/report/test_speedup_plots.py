@@ -19,18 +19,18 @@ from tests.unit.orchestrator.report.drawing import TIMED, made, scaling, texts
 
 
 @pytest.fixture(scope="module")
-def sweep() -> tuple[pd.DataFrame, list[dict]]:
+def sweep():
     return made(demo.records(), reference_batch_size=32)
 
 
-def test_two_gpu_counts_have_labelled_values_and_the_ideal() -> None:
+def test_two_gpu_counts_have_labelled_values_and_the_ideal():
     cells, rows = made([scaling(1), scaling(2, rate=1600.0)])
     drawn = texts(*speedup(cells, rows), rows)
     assert "1.60× (80%)" in drawn
     assert [row["ideal"] for row in rows] == pytest.approx([1, 2])
 
 
-def test_a_number_of_gpus_has_the_same_colour_in_all_charts() -> None:
+def test_a_number_of_gpus_has_the_same_colour_in_all_charts():
     records = [record_of(gpus, metrics=measured(100.0 * gpus, 0.9)) for gpus in (1, 2)]
     trials, cells = collect(records, scaling="weak")
     timed, recommendation = with_times(cells, trials), decide(trials, cells, Terms())
@@ -43,7 +43,7 @@ def test_a_number_of_gpus_has_the_same_colour_in_all_charts() -> None:
     assert len(domains) > 2 and all(domain == [1, 2] for domain in domains)
 
 
-def test_lines_end_with_their_efficiency(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
+def test_lines_end_with_their_efficiency(sweep):
     cells, rows = sweep
     drawn = texts(*speedup(cells, rows), rows)
     ends = cells[(cells["gpus"] == 8) & cells["efficiency"].notna()]
@@ -65,7 +65,7 @@ def in_axes(*gpus: int, ws: int = 15) -> tuple[pd.DataFrame, list[dict]]:
     return cells, cell_rows(with_times(cells, trials), recommendation)
 
 
-def test_combinations_share_a_chart_the_best_first() -> None:
+def test_combinations_share_a_chart_the_best_first():
     cells, rows = in_axes(1, 2, ws=30)
     (chart,) = speedup(cells, rows)
     titles = [text for text in texts(chart, rows) if re.fullmatch(r"w=\d+", text)]
@@ -73,7 +73,7 @@ def test_combinations_share_a_chart_the_best_first() -> None:
     assert titles == sorted(titles, key=lambda title: -int(title.removeprefix("w=")))
 
 
-def test_the_twelve_panels_nearest_the_chosen_cell_are_drawn_in_order() -> None:
+def test_the_twelve_panels_nearest_the_chosen_cell_are_drawn_in_order():
     cells, rows = in_axes(1, 2, 4)
     combinations, panels = speedup(cells, rows)
     titles = [text for text in texts(panels, rows) if re.fullmatch(r"w=\d+", text)]
@@ -84,7 +84,7 @@ def test_the_twelve_panels_nearest_the_chosen_cell_are_drawn_in_order() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_a_line_begins_at_its_baseline_in_another_panel(strategy: str) -> None:
+def test_a_line_begins_at_its_baseline_in_another_panel(strategy):
     """All lines begin at one GPU, which only DDP has."""
     records = [
         record_of(gpus, batch=batch, axes={"strategy": name}, strategy=name, metrics={"samples_per_s": 90.0 * gpus})
@@ -97,13 +97,13 @@ def test_a_line_begins_at_its_baseline_in_another_panel(strategy: str) -> None:
     assert drawing.count('aria-label="GPUs: 1; scaling: 1; gpus: 2; speedup: 2;') == 2 * (strategy == "fsdp")
 
 
-def test_one_gpu_count_has_no_speedup(sweep: tuple[pd.DataFrame, list[dict]]) -> None:
+def test_one_gpu_count_has_no_speedup(sweep):
     cells, rows = sweep
     (plot,) = speedup(cells[cells["gpus"] == 1], rows)
     assert plot.absent
 
 
-def test_lost_speedup_is_drawn_and_named() -> None:
+def test_lost_speedup_is_drawn_and_named():
     cells, rows = made([scaling(1), scaling(2, rate=1600.0, step_communication_s=0.2, step_compute_s=0.64)])
     (row,) = (chart_row for chart_row in rows if chart_row["gpus"] == 2)
     parts = [value for name, value in row.items() if name.startswith("lost_") and value == value]
@@ -120,7 +120,7 @@ def test_lost_speedup_is_drawn_and_named() -> None:
 
 
 @pytest.mark.parametrize(("invalid", "drawn"), [((2,), {"4×32 none"}), ((4,), {"2×32 none"})])
-def test_losses_of_invalid_timings_are_not_drawn(invalid: tuple[int, ...], drawn: set[str]) -> None:
+def test_losses_of_invalid_timings_are_not_drawn(invalid, drawn):
     step = {"step_communication_s": 0.2, "step_compute_s": 0.64}
     records = [scaling(1), scaling(2, rate=1600.0, **step), scaling(4, rate=3000.0, **step)]
     cells, _ = made(records)
@@ -130,7 +130,7 @@ def test_losses_of_invalid_timings_are_not_drawn(invalid: tuple[int, ...], drawn
 
 
 @pytest.mark.parametrize(("rate", "kept"), [(1600.0, 80), (2200.0, 100)])
-def test_no_bar_ends_above_the_ideal(rate: float, kept: int) -> None:
+def test_no_bar_ends_above_the_ideal(rate, kept):
     """The passes are faster than on one GPU: a negative loss, so that the other parts sum to more than 100%."""
     step = {"step_communication_s": 0.3, "step_compute_s": 0.5}
     cells, rows = made([scaling(1), scaling(2, rate=rate, **step)])
@@ -139,7 +139,7 @@ def test_no_bar_ends_above_the_ideal(rate: float, kept: int) -> None:
     assert shares[0] == kept and sum(shares) == pytest.approx(100, abs=2)
 
 
-def test_speedups_timed_by_one_process_have_a_remark() -> None:
+def test_speedups_timed_by_one_process_have_a_remark():
     def remarks(process: Callable[[int], str]) -> str:
         records = [
             record_of(g, s, metrics={"samples_per_s": 100.0 * g}, provenance={"process": process(s)})

@@ -100,7 +100,7 @@ def test_trial_without_nodes_waits_wait_s():
 def test_trial_starts_when_its_nodes_have_come():
     trial_queue = on(TrialQueue(trials(1, ranks=3), patience=Patience(wait_s=10.0)), ONE)
     start = on(trial_queue, ONE, TWO, now_s=9.0).next(9.0)
-    assert start is not None and {node.name for node in start.nodes} == {"a", "b"}
+    assert {node.name for node in start.nodes} == {"a", "b"}
 
 
 def test_exclusive_trial_uses_the_largest_kept_gang():

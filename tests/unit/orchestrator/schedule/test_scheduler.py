@@ -85,12 +85,12 @@ def test_gang_that_fits_one_node_waits_for_it():
     assert started(scheduler) == ["left", "right"]  # one GPU is free on each
     scheduler.ended("right")
     start = scheduler.next(1.0)
-    assert start is not None and start.trial.trial_id == "two" and start.nodes[0] is start.nodes[1]
+    assert start.trial.trial_id == "two" and start.nodes[0] is start.nodes[1]
 
 
 def test_gang_that_fits_no_node_takes_several():
     start = Scheduler([gang("six", 6)], PAIR, unknown).next(0.0)
-    assert start is not None and sorted(Counter(node.name for node in start.nodes).values()) == [2, 4]
+    assert sorted(Counter(node.name for node in start.nodes).values()) == [2, 4]
 
 
 def test_reserved_nodes_are_used_until_they_are_needed():
@@ -159,9 +159,9 @@ def test_exclusive_order_turns_around_at_every_seed():
 def test_a_mixed_pair_has_one_gpu_of_each_type():
     nodes = (Node(name="a", cpus=8, gpus=2, gpu_type="H100"), Node(name="b", cpus=8, gpus=2, gpu_type="A100"))
     start = Scheduler([gang("pair", 2, types=("A100", "H100"))], nodes, unknown).next(0.0)
-    assert start is not None and [node.name for node in start.nodes] == ["b", "a"]
+    assert [node.name for node in start.nodes] == ["b", "a"]
     only = Scheduler([gang("only", 2, types=("a100",))], nodes, unknown).next(0.0)
-    assert only is not None and {node.name for node in only.nodes} == {"b"}
+    assert {node.name for node in only.nodes} == {"b"}
     assert "there is room for 0" in why_infeasible(gang("none", 2, types=("H200",)).gang, nodes)
 
 
@@ -180,7 +180,6 @@ def test_trial_of_a_lost_node_starts_elsewhere():
     trials = [gang("left", 4), gang("right", 4), gang("later", 4)]
     scheduler = Scheduler(trials, PAIR, unknown)
     first, second = scheduler.next(0.0), scheduler.next(0.0)
-    assert first is not None and second is not None
     survivor = next(node for node in PAIR if node is not first.nodes[0])
     scheduler.set_nodes([survivor])
     scheduler.ended(first.trial.trial_id)

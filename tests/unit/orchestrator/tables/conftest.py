@@ -1,12 +1,11 @@
 import pytest
 
-from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record_of
 
 
 @pytest.fixture
-def records() -> list[TrialRecord]:
+def records():
     """Two seeds on 1, 2 and 4 GPUs, the last with shared devices; with the other rule one OOM and one infeasible."""
 
     def measured(samples_per_s: float, accuracy: float) -> dict[str, float]:

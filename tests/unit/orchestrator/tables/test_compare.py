@@ -29,7 +29,7 @@ def results(factor: float, *, torch: str, cells: list[int], oom: bool = False) -
     return collect([*records, last], scaling="weak", reference_batch_size=32)
 
 
-def test_changed_cells_come_first_with_intervals() -> None:
+def test_changed_cells_come_first_with_intervals():
     this = results(1.5, torch="2.15", cells=[1, 2], oom=True)
     other = results(1.0, torch="2.14", cells=[1, 2, 4])
     told = comparison_markdown(this, other, names=("results/a", "results/b|<x>"), metric=VAL)
@@ -47,7 +47,7 @@ def test_changed_cells_come_first_with_intervals() -> None:
     assert "Only in results/b\\|&lt;x>: 1 cell." in told
 
 
-def test_the_metric_of_choice_is_compared() -> None:
+def test_the_metric_of_choice_is_compared():
     def side(worse: float) -> Any:
         losses = [{"samples_per_s": 100.0 + s, "val_loss": 2 + s + worse, "val_accuracy": 0.5} for s in range(3)]
         return collect([record_of(1, s, metrics=seed_metrics) for s, seed_metrics in enumerate(losses)], scaling="weak")
@@ -58,7 +58,7 @@ def test_the_metric_of_choice_is_compared() -> None:
     assert "accurac" not in told
 
 
-def test_a_machine_that_is_faster_as_a_whole_marks_no_cell() -> None:
+def test_a_machine_that_is_faster_as_a_whole_marks_no_cell():
     def side(faster: float, *cells: float) -> Any:
         records = [
             record_of(1, s, batch=32 * 2**at, metrics={"samples_per_s": 100 * faster * cell * math.exp(s * 0.002)})
@@ -79,7 +79,7 @@ def test_a_machine_that_is_faster_as_a_whole_marks_no_cell() -> None:
     assert "throughput in 3 of 3" in few and "fewer than 4 cells" in few
 
 
-def test_an_invalid_timing_is_shown_but_not_judged() -> None:
+def test_an_invalid_timing_is_shown_but_not_judged():
     def side(rate: float, timing: str) -> Any:
         records = [
             record_of(1, s, metrics={"samples_per_s": rate * math.exp(s / 100)}, timing=timing) for s in range(3)
@@ -93,7 +93,7 @@ def test_an_invalid_timing_is_shown_but_not_judged() -> None:
     assert [row["throughput, this / other"] for row in table_rows(packed)] == ["2.00× †"]
 
 
-def test_cells_of_an_axis_of_one_side_are_not_compared() -> None:
+def test_cells_of_an_axis_of_one_side_are_not_compared():
     plain = collect([record_of(g, metrics={"samples_per_s": 100.0}) for g in (1, 2)], scaling="weak")
     models = [record_of(1, axes={"model": name}, metrics={"samples_per_s": 90.0}) for name in ("a", "b")]
     other = collect([*models, record_of(2, axes={"model": "a"}, metrics={"samples_per_s": 90.0})], scaling="weak")
@@ -103,21 +103,21 @@ def test_cells_of_an_axis_of_one_side_are_not_compared() -> None:
     assert "Not compared" not in comparison_markdown(plain, plain, names=("one", "two"), metric=VAL)
 
 
-def test_equal_counts_are_no_difference() -> None:
+def test_equal_counts_are_no_difference():
     all_tell = [record_of(1, provenance={"cpu_cores": 64}), record_of(2, provenance={"cpu_cores": 64})]
     one_tells = [record_of(1, provenance={"cpu_cores": 64}), record_of(2, provenance={})]
     both = [collect(records, scaling="weak") for records in (all_tell, one_tells)]
     assert "cpu_cores" not in comparison_markdown(*both, names=("a", "b"), metric=VAL)
 
 
-def test_results_without_common_cells_have_no_table() -> None:
+def test_results_without_common_cells_have_no_table():
     this = collect([record_of(1, 0)], scaling="weak")
     other = collect([record_of(2, 0)], scaling="weak")
     told = comparison_markdown(this, other, names=("a", "b"), metric=VAL)
     assert "No cell" in told and "Only in a: 1 cell." in told
 
 
-def test_differences_of_configs_come_before_the_cells() -> None:
+def test_differences_of_configs_come_before_the_cells():
     this = collect([record_of(1, 0)], scaling="weak")
     asked = ["config.budget.epochs: 10 → 20", *(f"config.model.x{n}: 1 → 2" for n in range(13))]
     told = comparison_markdown(this, this, names=("a", "b"), differences=asked, metric=VAL)
@@ -130,7 +130,7 @@ def test_differences_of_configs_come_before_the_cells() -> None:
     assert "differ (other" not in comparison_markdown(this, this, names=("a", "b"), metric=VAL)
 
 
-def test_missing_results_are_errors(tmp_path: Any) -> None:
+def test_missing_results_are_errors(tmp_path):
     def errors(compare_with: Any) -> Any:
         with pytest.raises(ConfigError) as caught:
             compared(request(compare=CompareSection(with_=compare_with), results_dir=tmp_path, name="mine"))
@@ -143,7 +143,7 @@ def test_missing_results_are_errors(tmp_path: Any) -> None:
     assert f"choose {tmp_path}/two/a" in errors(str(tmp_path / "two"))
 
 
-def test_without_test_accuracy_validation_accuracy_is_compared() -> None:
+def test_without_test_accuracy_validation_accuracy_is_compared():
     def side(chosen_by: float, **further: float) -> Any:
         records = [
             record_of(1, s, metrics={"samples_per_s": 100.0 + s, "val_accuracy": chosen_by + s / 100, **further})

@@ -47,7 +47,7 @@ def records(worse: dict[int, dict[int, float]], lr_rule: str = "sqrt", **other: 
     ]
 
 
-def test_critical_batch_is_between_shown_within_and_shown_beyond() -> None:
+def test_critical_batch_is_between_shown_within_and_shown_beyond():
     rows = critical()
     ends = [
         {row["tokens"]: row["global_batch_size"] for row in rows[rows[end]].to_dict("records")}
@@ -59,14 +59,14 @@ def test_critical_batch_is_between_shown_within_and_shown_beyond() -> None:
     assert rows["window_tokens"].unique().tolist() == [8] and rows["batch_tokens"].max() == 256
 
 
-def test_seeds_are_paired() -> None:
+def test_seeds_are_paired():
     [row] = critical()[lambda rows: (rows["tokens"] == 64) & (rows["global_batch_size"] == 64)].to_dict("records")
     assert row["worse_by"] == pytest.approx(0.0315) and row["n_seeds"] == 2  # the seeds' own losses differ by 1
     assert 2 * 0.0015 < row["worse_by_hi"] - row["worse_by"] < 12.706 * 0.0015  # other batches tell of the spread
     assert row["val_loss"] == pytest.approx(3 - 0.64 + 0.5 + 0.0315)
 
 
-def test_table_and_line_tell_what_was_tried() -> None:
+def test_table_and_line_tell_what_was_tried():
     rows = critical()
     table = critical_batch_table(rows, LOSS, 0.02, 8).frame
     assert table["critical batch"].tolist() == ["8 to 16", "32 to 64"]
@@ -76,14 +76,14 @@ def test_table_and_line_tell_what_was_tried() -> None:
     assert in_one_line(open_ended) == "≥ 16 after 8 tokens"
 
 
-def test_rules_share_the_branches_at_the_reference_batch() -> None:
+def test_rules_share_the_branches_at_the_reference_batch():
     rows = critical({64: {8: 0.0, 16: 0.01}}, records({64: {16: 0.05}}, "linear"))
     largest = {row["lr_rule"]: row["global_batch_size"] for row in rows[rows["is_lower_end"]].to_dict("records")}
     assert largest == {"sqrt": 16, "linear": 8}
     assert in_one_line(rows).count("after 64 tokens") == 2
 
 
-def test_sweeps_without_branches_have_none() -> None:
+def test_sweeps_without_branches_have_none():
     frames = collect([record_of(1, 0, metrics={"val_loss": 1.0})], scaling="strong")
     assert branches(*frames, LOSS, 0.02, 8).empty
     assert critical(status=Status.FAILED).empty

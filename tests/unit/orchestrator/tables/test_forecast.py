@@ -44,7 +44,7 @@ def test_cells_without_a_forecast_have_no_row():
 @pytest.mark.parametrize("forecast", [FORECAST, {}])
 def test_a_forecast_is_journaled_with_its_trial(forecast):
     kept, reason = checked_record(record(0, 100.0, forecast=forecast).to_json())
-    assert reason == "" and kept is not None and kept.forecast == forecast
+    assert reason == "" and kept.forecast == forecast
 
 
 def test_cells_are_named_by_what_differs_and_copies_are_left_out():

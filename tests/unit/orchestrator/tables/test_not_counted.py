@@ -65,9 +65,7 @@ def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendat
         ([*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))], "1 disturbed", "2 of 3 timings"),
     ],
 )
-def test_what_does_not_count_says_whether_the_answer_needs_it(
-    records: list[TrialRecord], begins: str, ends: str
-) -> None:
+def test_what_does_not_count_says_whether_the_answer_needs_it(records, begins, ends):
     text = not_counted(ended(*decided_with_frames(records)))
     assert (text.startswith(begins) and text.endswith(ends)) if begins else text == ""
 
@@ -80,14 +78,14 @@ def test_what_does_not_count_says_whether_the_answer_needs_it(
         ((128, 256, 512, 1024), "4 cells, e.g. 1×128 none"),
     ],
 )
-def test_the_place_of_an_out_of_memory_error_is_told_once(batches: tuple[int, ...], place: str) -> None:
+def test_the_place_of_an_out_of_memory_error_is_told_once(batches, place):
     failed = [record_of(1, seed, Status.OOM, batch=batch) for batch in batches for seed in range(3)]
     end = ended(*decided_with_frames([*CLEAR, *failed]))
     assert f"{len(failed)} out of memory ({place}):" in not_counted(end) and dict(details_of_not_counted(end)) == {}
     assert not_counted(ended(*decided_with_frames(failed))) == f"{len(failed)} out of memory"
 
 
-def test_without_an_objective_timings_do_not_matter() -> None:
+def test_without_an_objective_timings_do_not_matter():
     trials, cells = collect([*CLEAR, *another(**DISTURBED)], scaling="weak", reference_batch_size=32)
     recommendation = decide(trials, cells, Terms(report=ReportSection(objective=NO_OBJECTIVE), axes=AXES))
     end = ended(trials, cells, recommendation)

@@ -49,7 +49,7 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
 
 
 @pytest.fixture
-def records() -> list[TrialRecord]:
+def records():
     """6,000 samples at about 100, 200 and 300 a second: 60, 30 and 20 s. Three GPUs lose .05; a rule was oom."""
 
     def trial(gpus: int, seed: int, val_accuracy: float) -> TrialRecord:
@@ -81,13 +81,13 @@ GOLDEN_CASES: dict[str, tuple[list[TrialRecord], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", ["gpu", *GOLDEN_CASES])
-def test_golden_recommendation(name: str, records: list[TrialRecord], golden: Golden) -> None:
+def test_golden_recommendation(name, records, golden):
     given, terms = (GOLDEN_CASES | {"gpu": (records, {"price_per_gpu_hour": 3.0})})[name]
     frames, _, recommendation = decided_with_frames(given, **terms)
     golden(f"recommendation/{name}.md", recommendation_markdown(recommendation, frames, "demo"))
 
 
-def test_golden_without_an_objective(records: list[TrialRecord], golden: Golden) -> None:
+def test_golden_without_an_objective(records, golden):
     claims = [
         Claim.of({"sentence": sentence, "expression": sentence})
         for sentence in ("gpus(gpus=2) > 1.5", "accuracy() > 2")
@@ -99,7 +99,7 @@ def test_golden_without_an_objective(records: list[TrialRecord], golden: Golden)
     golden("recommendation/without_objective.md", recommendation_markdown(recommendation, frames[0], "demo"))
 
 
-def test_golden_rare_sentences(golden: Golden) -> None:
+def test_golden_rare_sentences(golden):
     """Sentences that the other cases do not have."""
     above = {"unit": "s", "of_chosen": 30.0, "name": "4×32 none", "objective": 20.0, "margin": 0.01}
     accuracy = {"metric": Metric(), "difference": -0.0097, "p_within": 0.4, "pooled": True}
@@ -191,7 +191,7 @@ def test_golden_rare_sentences(golden: Golden) -> None:
     golden("recommendation/rare.txt", "".join(f"{remark.code}: {sentence(remark)}\n" for remark in remarks))
 
 
-def test_every_remark_has_a_sentence() -> None:
+def test_every_remark_has_a_sentence():
     """Each literal code in the package `decision` is a macro of the template."""
     paths = Path(str(decision.__file__)).parent.glob("*.py")
     calls = [node for path in paths for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
@@ -203,7 +203,7 @@ def test_every_remark_has_a_sentence() -> None:
     assert len(known) > 40 and missing == []
 
 
-def test_the_chosen_cell_has_its_figures(records: list[TrialRecord]) -> None:
+def test_the_chosen_cell_has_its_figures(records):
     document = as_json(decided(records, price_per_gpu_hour=3.0))
     chosen = document["recommended"]
     assert (document["version"], document["sweep"], document["provisional"]) == (3, "demo", False)
@@ -226,7 +226,7 @@ def test_the_chosen_cell_has_its_figures(records: list[TrialRecord]) -> None:
     assert chosen["baseline_cell_id"] == document["baseline"]["cell_id"] == "1-32-none"
 
 
-def test_json_has_the_speedup_of_the_sentence_and_hours_without_a_price() -> None:
+def test_json_has_the_speedup_of_the_sentence_and_hours_without_a_price():
     """The larger batch on the same GPU is 1.9 times as fast; more GPUs have no part in that."""
     speeds = {32: 100.0, 64: 190.0}
     records = [record_of(1, s, batch=batch, metrics=measured(speeds[batch], 0.9)) for batch in speeds for s in range(3)]
@@ -246,14 +246,14 @@ def around(mean: float, width: float) -> dict[str, Any]:
     return {"value": pytest.approx(mean), "lo": pytest.approx(mean / width), "hi": pytest.approx(mean * width)}
 
 
-def test_the_command_narrows_the_axes_to_the_cell(records: list[TrialRecord]) -> None:
+def test_the_command_narrows_the_axes_to_the_cell(records):
     chosen = as_json(decided(records, arguments=("sweep=demo", "budget.epochs=5")))["recommended"]
     narrowed = ["sweep.axes.gpus=[2]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]"]
     assert chosen["overrides"] == [*narrowed, "sweep.axes.seed=[0,1,2]"]
     assert shlex.split(chosen["command"])[3:] == ["sweep=demo", "budget.epochs=5", *chosen["overrides"]]
 
 
-def test_cells_and_gpu_counts_that_are_not_chosen_have_a_reason(records: list[TrialRecord]) -> None:
+def test_cells_and_gpu_counts_that_are_not_chosen_have_a_reason(records):
     made = decided(records)
     content = as_json(made)
     (other,) = content["alternatives"]
@@ -275,7 +275,7 @@ def test_cells_and_gpu_counts_that_are_not_chosen_have_a_reason(records: list[Tr
     assert content["gpu_counts"][1]["best"]["time_s"] == pytest.approx(6000 / 202)
 
 
-def test_markdown_has_the_lead_and_json_everything(records: list[TrialRecord]) -> None:
+def test_markdown_has_the_lead_and_json_everything(records):
     slow = {"samples_per_s": 99, "samples": 6000, "val_accuracy": 0.92}
     unsure = [record_of(1, s, lr_rule="sqrt", metrics={**slow, "val_accuracy": 0.89 + s / 50}) for s in range(2)]
     for given, terms in ((records, {}), ([*records, *unsure], {"margin": 0.06}), (unsure[:1], {})):
@@ -289,7 +289,7 @@ def test_markdown_has_the_lead_and_json_everything(records: list[TrialRecord]) -
 
 
 @pytest.mark.parametrize("count", [2, 10])
-def test_the_recommendation_has_at_most_150_words(count: int) -> None:
+def test_the_recommendation_has_at_most_150_words(count):
     records = swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902})
     records += [
         replace(record, trial_id=f"{record.trial_id}-{n}", cell_id=f"{record.cell_id}-{n}", lr_rule=f"rule{n}")
@@ -301,7 +301,7 @@ def test_the_recommendation_has_at_most_150_words(count: int) -> None:
     assert sum(len(line.split()) for line in text.splitlines() if not line.startswith("|")) <= 150
 
 
-def test_without_a_valid_timing_json_recommends_nothing(records: list[TrialRecord]) -> None:
+def test_without_a_valid_timing_json_recommends_nothing(records):
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     untimed = (
         trials.assign(timing_valid=False, timing_fault="too_short"),
@@ -313,14 +313,14 @@ def test_without_a_valid_timing_json_recommends_nothing(records: list[TrialRecor
 
 
 @pytest.mark.parametrize("objective", ["energy", NO_OBJECTIVE])
-def test_no_recommendation_is_null_with_a_sentence(objective: str) -> None:
+def test_no_recommendation_is_null_with_a_sentence(objective):
     record = record_of(metrics={"samples_per_s": 100, "samples": 6000})
     document = as_json(decided([record], objective=objective))
     assert document["recommended"] is None and document["probability"]["best"] is None
     assert document["sentence"] and document["alternatives"] == []
 
 
-def test_axes_have_the_values_of_the_sweep() -> None:
+def test_axes_have_the_values_of_the_sweep():
     axes = {"optimizer.betas": [0.9, 0.99], "trainable.note": None}
     record = record_of(axes=axes, metrics={"samples_per_s": 100, "samples": 6000})
     columns = {"gpus": "gpus"} | {axis: axis for axis in axes}
@@ -332,7 +332,7 @@ def test_axes_have_the_values_of_the_sweep() -> None:
     assert "trainable.note" not in without["axes"]  # the trial did not have this axis
 
 
-def test_every_key_is_documented(records: list[TrialRecord]) -> None:
+def test_every_key_is_documented(records):
     meanings = files.load((Path(__file__).parents[4] / "docs/recommendation.yaml").read_text())
     page = str(meanings)
     documented = {key for names in meanings["the file"] for key in names.split(", ")}
@@ -358,7 +358,7 @@ FOUND = Recommendation(terms=Terms(), measure="time", cell_id="a", headline=rema
     ("behind", "at_most", "figures"),
     [(0.0, 0.0, ["95%"]), (0.031, 0.031, ["95%", "4%"]), (40.0, None, []), (math.nan, None, None)],
 )
-def test_only_a_useful_bound_is_reported(behind: float, at_most: float | None, figures: list[str] | None) -> None:
+def test_only_a_useful_bound_is_reported(behind, at_most, figures):
     recommendation = replace(FOUND, behind=behind)
     assert as_json(recommendation)["behind_best"] == {"at_most": at_most, "probability": 0.95}
     words = in_sentences(recommendation).behind.split()
@@ -366,7 +366,7 @@ def test_only_a_useful_bound_is_reported(behind: float, at_most: float | None, f
 
 
 @pytest.mark.parametrize(("batches", "told"), [((32, 64), ["100,000,000"]), ((32,), [])])
-def test_a_budget_in_tokens_bounds_the_choice_between_batches(batches: tuple[int, ...], told: list[str]) -> None:
+def test_a_budget_in_tokens_bounds_the_choice_between_batches(batches, told):
     trials = [
         record_of(1, seed, batch=batch, metrics=measured(100 + batch + seed, 0.9))
         for batch in batches
@@ -398,7 +398,7 @@ def any_record(chance: random.Random) -> TrialRecord:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_records_give_a_recommendation_and_tables(seed: int) -> None:
+def test_any_records_give_a_recommendation_and_tables(seed):
     chance = random.Random(seed)
     records = {record.trial_id: record for record in (any_record(chance) for _ in range(chance.choice([1, 2, 8, 40])))}
     price = chance.choice([None, 2.0])

@@ -8,7 +8,7 @@ from orchestrator.tables.recommendation_sentences import below, probability
 @pytest.mark.parametrize(
     ("value", "text"), [(0.974, "97%"), (1.0, "over 99%"), (0.0, "below 1%"), (math.nan, "unknown")]
 )
-def test_a_probability_is_never_0_or_1(value: float, text: str) -> None:
+def test_a_probability_is_never_0_or_1(value, text):
     assert probability(value) == text
 
 
@@ -21,5 +21,5 @@ def test_a_probability_is_never_0_or_1(value: float, text: str) -> None:
         (0.001, "below 1%"),
     ],
 )
-def test_a_probability_below_what_is_needed_reads_as_below(value: float, text: str) -> None:
+def test_a_probability_below_what_is_needed_reads_as_below(value, text):
     assert below(value, 0.95) == text

@@ -19,7 +19,7 @@ def trial(gpus: int, seed: int, rule: str = "none") -> TrialRecord:
 ALL = [trial(gpus, seed) for gpus in (1, 2, 4, 8) for seed in range(3)]
 
 
-def test_losses_forecasts_and_critical_batch() -> None:
+def test_losses_forecasts_and_critical_batch():
     records = [*ALL, *(trial(gpus, seed, "linear") for gpus in (1, 2) for seed in range(3))]
     document = scaling(*collect(records, scaling="weak", reference_batch_size=32))
     told, tables = document.text, document.tables
@@ -33,18 +33,18 @@ def test_losses_forecasts_and_critical_batch() -> None:
     assert linear["by samples to the target"] == ""
 
 
-def test_invalid_timings_have_a_sentence() -> None:
+def test_invalid_timings_have_a_sentence():
     packed = [replace(record, timing="shared") if record.gpus == 8 else record for record in ALL]
     assert "1 cell has no valid" in scaling(*collect(packed, scaling="weak")).text
     assert "no valid" not in scaling(*collect(ALL, scaling="weak")).text
 
 
-def test_one_gpu_count_has_no_forecast() -> None:
+def test_one_gpu_count_has_no_forecast():
     document = scaling(*collect([record_of(1, 0, metrics={"samples_per_s": 5.0})], scaling="weak"))
     assert document.tables == [] and document.text.startswith("# Scaling\n\n1 group")
 
 
-def test_losses_that_disagree_are_told() -> None:
+def test_losses_that_disagree_are_told():
     """From 2 to 4 GPUs half of the throughput is lost, and nothing before."""
     speeds = {1: 100.0, 2: 200.0, 4: 200.0}
     records = [record_of(n, seed, metrics={"samples_per_s": rate}) for n, rate in speeds.items() for seed in range(3)]

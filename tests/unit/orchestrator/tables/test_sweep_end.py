@@ -21,7 +21,7 @@ from tests.unit.orchestrator.report import demo
         ({"trainable": {"_target_": COMMAND, "argv": ["python", "train.py"]}}, [], "python train.py, 10 epochs"),
     ],
 )
-def test_trained_names_what_all_trials_share(config: dict, axes: list[str], what: str) -> None:
+def test_trained_names_what_all_trials_share(config, axes, what):
     shipped = {
         "trainable": {"_target_": "trainables.supervised.training:train"},
         "model": {"name": "mlp"},
@@ -34,7 +34,7 @@ def test_trained_names_what_all_trials_share(config: dict, axes: list[str], what
 
 
 @pytest.mark.parametrize(("code", "status"), [("none_ok", 1), ("metric_missing", 1), ("none_measured", 0)])
-def test_a_sweep_without_results_fails(code: str, status: int) -> None:
+def test_a_sweep_without_results_fails(code, status):
     nothing = Recommendation(terms=Terms(), headline=remark(code), provisional=True)
     assert replace(demo.end(pd.DataFrame({"status": ["ok"]})), recommendation=nothing).exit_status == status
     assert demo.end(pd.DataFrame()).exit_status == 1

@@ -3,7 +3,6 @@
 import io
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +58,7 @@ def on_cpu() -> list[TrialRecord]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_golden_end_of_a_sweep(width: int, golden: Callable[[str, str], None]) -> None:
+def test_golden_end_of_a_sweep(width, golden):
     golden(f"terminal/end_{width}.txt", "".join(f"{line}\n" for line in rows(ended(on_cpu()), width)))
 
 
@@ -67,7 +66,7 @@ ON_GPUS = {"price_per_gpu_hour": 3.0, "currency": "EUR", "margin": 0.05}
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_golden_end_on_gpus_with_failures(width: int, golden: Callable[[str, str], None]) -> None:
+def test_golden_end_on_gpus_with_failures(width, golden):
     failed = (
         "1 of 108 trials failed (rerun=failed runs it again): RuntimeError: the disk is full"
         " (see results/demo/trials/x/error.txt)"
@@ -79,7 +78,7 @@ def test_golden_end_on_gpus_with_failures(width: int, golden: Callable[[str, str
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("case", ["cpu", "gpus", "one", "short", "none_ok"])
-def test_the_end_fits_on_a_terminal_of_24_lines(case: str, width: int) -> None:
+def test_the_end_fits_on_a_terminal_of_24_lines(case, width):
     records = {
         "cpu": on_cpu(),
         "gpus": demo.records(evil=demo.EVIL),
@@ -97,7 +96,7 @@ def test_the_end_fits_on_a_terminal_of_24_lines(case: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("length", [10, 700])
-def test_a_long_command_leaves_room_for_the_answer(length: int) -> None:
+def test_a_long_command_leaves_room_for_the_answer(length):
     end, command = ended(demo.records(), ON_GPUS), f"python -m orchestrator {'x' * length}"
     lines = rows(replace(end, recommendation=replace(end.recommendation, commands=(command,))), 80)
     assert any(line.endswith(command) for line in lines) == (length == 10)
@@ -105,7 +104,7 @@ def test_a_long_command_leaves_room_for_the_answer(length: int) -> None:
     assert sum(math.ceil(max(1, len(line)) / 80) for line in lines) <= MOST_LINES
 
 
-def test_a_narrow_terminal_names_the_tied_cells() -> None:
+def test_a_narrow_terminal_names_the_tied_cells():
     text = "8×256 sqrt, LR 1.6: accuracy holds ≥99% (-0.007); " * 5
     end = ended(on_cpu(), problems=[Problem(label="Failed", what="RuntimeError: " + "why " * 50)] * 9)
     found = end.recommendation
@@ -114,7 +113,7 @@ def test_a_narrow_terminal_names_the_tied_cells() -> None:
 
 
 @pytest.mark.parametrize("case", ["cpu", "gpus"])
-def test_the_end_counts_what_it_leaves_out(case: str) -> None:
+def test_the_end_counts_what_it_leaves_out(case):
     end = ended(on_cpu()) if case == "cpu" else ended(demo.records(), ON_GPUS)
     counts = []
     for width in (80, 10_000):
@@ -127,7 +126,7 @@ def test_the_end_counts_what_it_leaves_out(case: str) -> None:
     assert narrow < wide and of_narrow == of_wide
 
 
-def test_the_verdict_is_in_the_headline_and_the_last_line() -> None:
+def test_the_verdict_is_in_the_headline_and_the_last_line():
     for speeds, verdict in (({1: 100, 2: 190}, CLEAR), ({1: 50, 2: 100, 4: 101}, TIED)):
         end = ended(swayed(speeds, dict.fromkeys(speeds, 0.9)))
         assert end.recommendation.verdict == verdict
@@ -135,19 +134,19 @@ def test_the_verdict_is_in_the_headline_and_the_last_line() -> None:
         assert lines[1].startswith(f" {verdict.upper()}  Use ") and lines[-1].startswith(f" {verdict.upper()}  ")
 
 
-def test_a_tie_names_the_rival_and_its_accuracy() -> None:
+def test_a_tie_names_the_rival_and_its_accuracy():
     end = ended(swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902}))
     (rival,) = [rival for rival in end.recommendation.rivals if rival.p_best > end.recommendation.p_best]
     (line,) = [line for line in rows(end) if line.startswith(" Tied")]
     assert f" {rival.name}, dearer: accuracy holds " in line
 
 
-def test_disturbed_timings_are_one_line_with_their_cause() -> None:
+def test_disturbed_timings_are_one_line_with_their_cause():
     (line,) = [line for line in rows(ended(on_cpu())) if line.startswith(" Disturbed")]
     assert "2 of 12" in line and "49%" in line and "chrome" in line
 
 
-def test_a_sweep_without_an_ok_trial_says_nothing_of_timings() -> None:
+def test_a_sweep_without_an_ok_trial_says_nothing_of_timings():
     failed = [replace(record_of(1, seed), status=Status.FAILED, metrics={}) for seed in range(2)]
     (line,) = [line for line in rows(ended(failed)) if line.startswith(" Trials")]
     assert line.split() == ["Trials", "2", "failed"]
@@ -161,14 +160,14 @@ def test_a_sweep_without_an_ok_trial_says_nothing_of_timings() -> None:
         ({"price_per_gpu_hour": 3.6, "currency": "EUR"}, "cpu", ""),
     ],
 )
-def test_the_settle_line_has_the_command_and_its_cost(terms: dict[str, Any], device: str, cost: str) -> None:
+def test_the_settle_line_has_the_command_and_its_cost(terms, device, cost):
     records = [record_of(g, 0, device=device, metrics=measured(100 * g, 0.9)) for g in (1, 2)]
     lines = " ".join(" ".join(rows(ended(records, terms), 80)).split())
     # Two more seeds of each cell, which take 10 s each on one and on two GPUs.
     assert f"Next 30 s{cost}, to be surer of 2×32 none: python -m orchestrator sweep=demo mode=settle" in lines
 
 
-def test_settling_says_what_it_may_gain_over_the_cell_to_use_now() -> None:
+def test_settling_says_what_it_may_gain_over_the_cell_to_use_now():
     # Two GPUs are the fastest and may miss the margin: until that is clear, one GPU is used, which is 1.9× as slow.
     pair = ended(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.893}))
     recommendation = pair.recommendation
@@ -183,7 +182,7 @@ def test_settling_says_what_it_may_gain_over_the_cell_to_use_now() -> None:
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_the_step_beyond_the_grid_has_its_cost_and_its_command(device: str) -> None:
+def test_the_step_beyond_the_grid_has_its_cost_and_its_command(device):
     records = [
         record_of(g, s, device=device, metrics=measured(100 * g, 0.9 + s / 1000), wall_s=70.0)
         for g in (1, 2)
@@ -197,7 +196,7 @@ def test_the_step_beyond_the_grid_has_its_cost_and_its_command(device: str) -> N
     assert step.text == f"about 4 min{cost}, to try 4 {words} instead of 2"
 
 
-def test_settling_names_the_tied_cells_and_the_others() -> None:
+def test_settling_names_the_tied_cells_and_the_others():
     rates, sway = {16: 100, 32: 199, 64: 200, 128: 201, 256: 202}, (0, 0.03, -0.03)
     records = [
         record_of(1, seed, batch=batch, metrics=measured(rate * (1 + sway[(seed + place) % 3]), 0.9 + seed / 1000))
@@ -218,17 +217,17 @@ def test_settling_names_the_tied_cells_and_the_others() -> None:
     assert "between 3 of the 4 tied cells, gaining at most " in next_step(fewer, end.trials).text
 
 
-def test_a_clear_verdict_has_nothing_to_settle() -> None:
+def test_a_clear_verdict_has_nothing_to_settle():
     assert not any("settle" in line.lower() for line in rows(ended(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9}))))
 
 
-def test_costs_are_hidden_on_cpus_and_have_their_currency_on_gpus() -> None:
+def test_costs_are_hidden_on_cpus_and_have_their_currency_on_gpus():
     assert not any("cost [" in line for line in rows(ended(on_cpu()), 200))
     terms = {"price_per_gpu_hour": 3.0, "currency": "EUR"}
     assert any("cost [EUR]" in line for line in rows(ended(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9}), terms), 200))
 
 
-def test_only_terminals_get_colours() -> None:
+def test_only_terminals_get_colours():
     for terminal in (True, False):
         file = io.StringIO()
         console = Console(file=file, width=100, force_terminal=terminal, color_system="standard" if terminal else None)
@@ -236,7 +235,7 @@ def test_only_terminals_get_colours() -> None:
         assert ("\x1b[" in file.getvalue()) is terminal
 
 
-def test_hostile_strings_neither_colour_nor_move_the_cursor() -> None:
+def test_hostile_strings_neither_colour_nor_move_the_cursor():
     evil = "[bold red]x[/] \x1b[2J\x07"
     records = [replace(record, lr_rule=f"{record.lr_rule} {evil}") for record in on_cpu()]
     file = io.StringIO()
@@ -246,21 +245,21 @@ def test_hostile_strings_neither_colour_nor_move_the_cursor() -> None:
 
 
 @pytest.mark.timeout(60)
-def test_label_of_any_length_is_wrapped_in_time() -> None:
+def test_label_of_any_length_is_wrapped_in_time():
     records = [
         replace(record, lr_rule="x" * 100_000 if record.lr_rule == "none" else record.lr_rule) for record in on_cpu()
     ]
     assert "x" * 40 in "\n".join(rows(ended(records)))
 
 
-def test_long_label_is_apart_from_its_text() -> None:
+def test_long_label_is_apart_from_its_text():
     rates = {0.25: 100.0, 0.5: 110.0, 1: 120.0}
     records = [record_of(gpus, seed, metrics=measured(rate, 0.9)) for gpus, rate in rates.items() for seed in range(3)]
     lines = rows(ended(records), 80)
     assert any(line.startswith(" 0.25→0.5 GPUs ") for line in lines) and max(map(len, lines)) <= 80
 
 
-def test_the_log_of_a_failure_is_the_last_line_if_no_trial_is_ok() -> None:
+def test_the_log_of_a_failure_is_the_last_line_if_no_trial_is_ok():
     records = [record_of(1, seed, Status.FAILED, note="it broke") for seed in (0, 1)]
     assert rows(ended(records))[-1].endswith(f"log  results/demo/trials/{records[0].trial_id}")
     assert "report" in rows(ended([*records, *swayed({1: 10.0, 2: 19.0}, {1: 0.9, 2: 0.9})]))[-1]

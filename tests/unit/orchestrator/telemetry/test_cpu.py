@@ -56,7 +56,7 @@ def busy_worker() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def has_computed(worker: subprocess.Popen[bytes]) -> None:
-    assert worker.stdout is not None and worker.stdout.readline()
+    assert worker.stdout.readline()
 
 
 def test_a_process_counts_with_its_workers():

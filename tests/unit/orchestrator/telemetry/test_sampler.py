@@ -203,7 +203,7 @@ def test_the_memory_of_a_commands_workers_counts():
         started = [sys.executable, "-c", WORKER, ITS_WORKER]
         with subprocess.Popen(started, start_new_session=True, stdout=subprocess.PIPE) as command:
             try:
-                assert command.stdout is not None and command.stdout.readline()  # both have their blocks
+                assert command.stdout.readline()
                 deadline = time.monotonic() + 60
                 while max(column) - column[0] < 1.5 * 2**26 / 2**30 and time.monotonic() < deadline:
                     time.sleep(0.02)
@@ -220,7 +220,7 @@ def test_cpu_time_of_loaders_before_a_window_is_excluded():
     busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(flush=True)\ntime.sleep(60)"
     worker = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
     try:
-        assert worker.stdout is not None and worker.stdout.readline()
+        assert worker.stdout.readline()
         with Sampler(Sampling(hz=0), Watched(rank=0, taps={"cpu": cpu_tap(usage)}, usage=usage)) as sampler:
             sampler.observe("window")
             time.sleep(0.1)

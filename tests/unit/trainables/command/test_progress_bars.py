@@ -85,7 +85,7 @@ def test_a_bar_may_count_samples(tmp_path):
 )
 def test_states_of_bars_are_read(line, name, done, total, elapsed_s):
     state = BarState.of(line)
-    assert state is not None and state.name.rstrip(":") == name.rstrip(":")
+    assert state.name.rstrip(":") == name.rstrip(":")
     assert (state.done, state.total, state.elapsed_s) == (done, total, elapsed_s)
 
 

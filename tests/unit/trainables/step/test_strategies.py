@@ -46,7 +46,6 @@ def test_gradients_are_averaged_from_rank_0s_start(pair, wire, tolerance):
     one, other = pair.call(gradients, (0, meet, wire), (1, meet, wire))
     assert one == other
     for parameter, averaged in zip(model.parameters(), one, strict=True):
-        assert parameter.grad is not None
         scale = float(parameter.grad.abs().max())
         assert averaged == pytest.approx(parameter.grad.flatten().tolist(), abs=tolerance * scale)
 
@@ -88,7 +87,6 @@ def exchanged(rank: int, meet: str, wire: torch.dtype | None, watched: bool) -> 
     parallel = DistributedDataParallel(model)
     strategies.register_hook(parallel, strategies.Exchange(wire=wire, noise=noise))
     parallel(torch.full((1, 3), rank + 1.0)).sum().backward()
-    assert model.weight.grad is not None
     return seen, model.weight.grad.flatten().tolist()
 
 

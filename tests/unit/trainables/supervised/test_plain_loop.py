@@ -98,7 +98,6 @@ def update_of(optimizer: str, weights: list[Tensor]) -> Callable[[float], None]:
         count += 1
         for weight, (first, second) in zip(weights, moments, strict=True):
             gradient, layer = weight.grad, weight.ndim > 1
-            assert gradient is not None
             decay = options["weight_decay"] * layer
             if optimizer == "lars":
                 ratio = options["trust_coefficient"] * weight.norm() / (gradient.norm() + decay * weight.norm())
