@@ -215,7 +215,7 @@ class Contenders:
     @property
     def on_cpu(self) -> bool:
         """True if `gpus` counts processes, because the machines have no GPUs."""
-        return "cpu" in set(self.tried["device"])
+        return set(self.tried["device"].dropna()) == {"cpu"}
 
     @staticmethod
     def among(request: Request, ok: Sequence[TrialRecord]) -> Contenders:

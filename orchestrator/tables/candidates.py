@@ -257,19 +257,20 @@ def rivals_to_settle(recommendation: Recommendation) -> list[Cell]:
     return [rival for rival in recommendation.rivals if rival.cell_id in grows and rival.cell_id not in called]
 
 
-def by_rate(cells: Sequence[Cell]) -> str:
+def by_rate(cells: Sequence[Cell], chosen: Cell | None) -> str:
     """Return the cells' names, with rates instead of multipliers: `8×64 sqrt, LR 0.1, 0.4; 8×64 none, LR 0.2`."""
     rates: dict[str, list[str]] = {}
     for cell in cells:
+        known = rates.setdefault(name_beside(chosen, cell), [])
         has_rate = OF_RATE in cell.further and isinstance(cell.values["lr"], float | int)
-        known = rates.setdefault(without_rate(cell) if has_rate else cell.name, [])
         known += [f"{cell.values['lr']:.3g}"] if has_rate else []
     return "; ".join(f"{name}, LR {', '.join(known)}" if known else name for name, known in rates.items())
 
 
-def without_rate(cell: Cell) -> str:
-    """Return a cell's name without the multiplier of its learning rate."""
-    return cell_label({**cell.values, **cell.further}, [axis for axis in cell.further if axis != OF_RATE])
+def name_beside(chosen: Cell | None, cell: Cell) -> str:
+    """Return a cell's name without the learning rate, and without further axes in which it is as the chosen cell."""
+    alike = [axis for axis, value in cell.further.items() if chosen and chosen.further.get(axis) == value]
+    return cell_label({**cell.values, **cell.further}, [axis for axis in cell.further if axis not in (OF_RATE, *alike)])
 
 
 def _lines(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Line]:
@@ -303,7 +304,8 @@ def _time(recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
         name="time",
         title=f"{'time' if time == 'time' else 'with start-up'} [{unit.name}]",
         texts=[unit.number(figure.value) for figure in figures],
-        rank=3,
+        # Without a baseline there is no speed-up, which tells the same.
+        rank=3 if recommendation.baseline else 0,
         hints=[
             f"{'' if math.isnan(figure.lo) else f'95% interval: {unit.number(figure.lo)}–{unit.number(figure.hi)}; '}"
             f"valid timings: {cell.n_timed} of {cell.n_ok}"

@@ -52,7 +52,7 @@ def not_counted(end: SweepEnd) -> str:
         "choice": recommendation.chosen.name if recommendation.chosen else "",
         **_memory(cells[cells["cell_id"] == recommendation.cell_id], out_of_memory),
         "touched": [
-            {"name": by_rate([cell]), "timed": cell.n_timed, "n": int(n_seeds[cell.cell_id])}
+            {"name": by_rate([cell], recommendation.chosen), "timed": cell.n_timed, "n": int(n_seeds[cell.cell_id])}
             for cell in cells_of_answer
             if cell.n_timed < n_seeds[cell.cell_id]
         ],

@@ -35,11 +35,11 @@ from orchestrator.tables.candidates import (
     by_rate,
     calls,
     equal_rivals,
+    name_beside,
     quotient,
     rivals_to_settle,
     signed,
     used_now,
-    without_rate,
 )
 from orchestrator.tables.recommendation_sentences import UNBOUNDED, filled, listed, probability, sentence, template
 from orchestrator.tables.scaling_answers import answers, by_batch
@@ -69,6 +69,9 @@ _FAR_LESS = 0.8
 
 _MOST_TIED = 4
 """The most tied cells in a sentence, those that differ in the rate alone counting as one."""
+
+_LONGEST_TIED = 240
+"""The most characters of tied cells in a sentence, of which the first one is always named."""
 
 Labelled = Sequence[tuple[str, str]]
 """Facts as (label, text)."""
@@ -209,7 +212,8 @@ def _settled(recommendation: Recommendation, timings: int) -> str:
     called = [cell for cell_id in calls(recommendation) if (cell := recommendation.cell(cell_id))]
     rivals = rivals_to_settle(recommendation)
     # Cells that differ in the rate alone have one name.
-    rates = Counter(map(without_rate, (*called, *rivals)))
+    chosen = recommendation.chosen
+    rates = Counter(name_beside(chosen, cell) for cell in (*called, *rivals))
     names = [f"{name} ({count} LRs)" if count > 1 else name for name, count in rates.items()]
     if not names:
         return f"for {counted(timings, 'timing', 'timings')} again"
@@ -223,7 +227,7 @@ def _settled(recommendation: Recommendation, timings: int) -> str:
     of = "the" if len(tied) == len(ties) else f"{len(tied) + 1} of the"
     kept = f"{of} {len(ties) + 1} tied cells" if tied else "these two" if len(called) > 1 else "this cell"
     is_short = len(others) == 1 and len(names[-1]) <= _LONGEST_NAMES
-    more = [by_rate(others) if is_short else f"{counted(len(others), 'other', 'others')}"] if others else []
+    more = [by_rate(others, chosen) if is_short else f"{counted(len(others), 'other', 'others')}"] if others else []
     return f"to decide between {listed([kept, *more])}"
 
 
@@ -232,7 +236,9 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
     safe = _of_used_now(recommendation)
     # Beside a cell to use meanwhile, chances are those of the cell that may take its place.
-    of_cell = {"of": without_rate(recommendation.chosen) if safe and recommendation.chosen else ""}
+    of_cell = {
+        "of": name_beside(recommendation.chosen, recommendation.chosen) if safe and recommendation.chosen else ""
+    }
     caveats = [filled(remark.code, {**of_cell, **remark.values}) for remark in recommendation.caveats]
     lead_values = {
         "call": calls(recommendation).get(recommendation.cell_id),
@@ -289,7 +295,7 @@ def _of_used_now(recommendation: Recommendation) -> dict[str, Any] | None:
         return None
     device = "cpu" if recommendation.on_cpu else ""
     return {
-        "name": without_rate(safe),
+        "name": name_beside(None, safe),
         "cell": {**safe.values, "device": device},
         "is_baseline": safe == recommendation.baseline,
     }
@@ -313,7 +319,7 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     is_better = metric.sign * (of_cell - of_chosen) > 0 and signed(of_cell, margin) != signed(of_chosen, margin)
     values = {
         **after.values,
-        "name": by_rate([cell]),
+        "name": by_rate([cell], chosen),
         "better": signed(of_cell, margin) if is_better else "",
         # Why a better one that ties is not the choice.
         "is_less_sure": is_better and after.values["why"].code == "ties_with_chosen" and cell.p_best < chosen.p_best,
@@ -325,10 +331,12 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
 def _tied(rivals: Sequence[Cell], recommendation: Recommendation) -> str:
     """Return the cells that tie with the choice, and why they are not it: `8×64 none, dearer: accuracy holds 82%`."""
     word, parts = f"{recommendation.terms.metric.word} holds ", list[str]()
-    names = list(dict.fromkeys(map(without_rate, rivals)))
-    for name in names[:_MOST_TIED]:
-        alike = [cell for cell in rivals if without_rate(cell) == name]
-        parts.append(by_rate(alike) if len(alike) < 3 else f"{name}, {len(alike)} LRs")
+    chosen = recommendation.chosen
+    by_name: dict[str, list[Cell]] = {}
+    for rival in rivals:
+        by_name.setdefault(name_beside(chosen, rival), []).append(rival)
+    for name, alike in list(by_name.items())[:_MOST_TIED]:
+        parts.append(by_rate(alike, chosen) if len(alike) < 3 else f"{name}, {len(alike)} LRs")
         # The figure behind the name tells a lower accuracy.
         why = [cell.why_not for cell in alike if cell.why_not and cell.why_not.values.get("why") != "more_accurate"]
         reasons = {filled("short_of_choice", remark) for remark in why} - {""}
@@ -341,7 +349,10 @@ def _tied(rivals: Sequence[Cell], recommendation: Recommendation) -> str:
             ends = dict.fromkeys(probability(chance, short=True) for chance in (known[0], known[-1]))
             parts[-1] += f": {word}{'–'.join(ends).replace('%–', '–')}"
             word = ""
-    more = [counted(len(names) - _MOST_TIED, "other", "others")] if len(names) > _MOST_TIED else []
+    # Names of many axes would need the room of the whole answer.
+    while len(parts) > 1 and sum(map(len, parts)) > _LONGEST_TIED:
+        parts.pop()
+    more = [counted(len(by_name) - len(parts), "other", "others")] if len(by_name) > len(parts) else []
     return "; ".join([*parts, *more])
 
 

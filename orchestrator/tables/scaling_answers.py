@@ -21,7 +21,7 @@ from orchestrator.decision.recommendation import (
     StepSpeed,
 )
 from orchestrator.decision.thresholds import SAFE, SHOWN
-from orchestrator.tables.candidates import quotient, start_up_matters, used_now, without_rate
+from orchestrator.tables.candidates import name_beside, quotient, start_up_matters, used_now
 from orchestrator.tables.recommendation_sentences import filled, probability
 from orchestrator.text import numbers
 from orchestrator.text.cell_labels import gpu_word, gpus_in_words
@@ -64,10 +64,10 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
     # Without a gain, the best cell shows what there is instead.
     for step_cell in step.cells[:1] if _has_no_gain(step) else step.cells:
         cell = recommendation.cell(step_cell.cell_id)
-        name = without_rate(cell) if cell else step_cell.name
+        name = name_beside(recommendation.chosen, cell) if cell else step_cell.name
         # The headline has the chosen cell, and further steps begin at a cell that was named.
         of = "" if cell == recommendation.chosen and len(step.cells) == 1 else name
-        of = of if step.name_of_fewer in told else _from_to(without_rate(fewer), name)
+        of = of if step.name_of_fewer in told else _from_to(name_beside(recommendation.chosen, fewer), name)
         gain, cost = quotient(fewer, cell, "total_time"), quotient(cell, fewer, "total_cost")
         has_start_up = not recommendation.on_cpu and start_up_matters(recommendation, filter(None, (fewer, cell)))
         yield {
@@ -101,7 +101,7 @@ def _beside(step: GpuStep, cell: Cell | None, recommendation: Recommendation) ->
     speed = quotient(before, cell, recommendation.deciding_time)
     if before is None or not (step.best_fewer < step.fewer and speed < 1):
         return {"beside": ""}
-    return {"beside": without_rate(before), "beside_speed": speed}
+    return {"beside": name_beside(recommendation.chosen, before), "beside_speed": speed}
 
 
 def by_batch(recommendation: Recommendation) -> list[tuple[str, str]]:

@@ -49,8 +49,8 @@ _LEAST_ROOM = 16
 _MOST_COLUMNS = 6
 """The most candidates, of which a narrow terminal has fewer."""
 
-_HIGHEST_COMMAND = 4
-"""The most rows of a command."""
+_HIGHEST_COMMAND = 2
+"""The most rows of a command; figures of the answer are worth more than a longer one."""
 
 _MINOR = 4
 """Figures and facts of this rank or a higher one answer no usual question."""

@@ -422,3 +422,13 @@ EIGHT = {"budget": {"epochs": 8}}
 def test_a_cell_that_did_less_is_never_chosen_over_one_that_did_its_work(records, chosen, short):
     recommendation = decided(records)
     assert (recommendation.cell_id, left_out(recommendation).get("cells_short", 0)) == (chosen, short)
+
+
+@pytest.mark.parametrize(("devices", "on_cpu"), [(("cpu", "cpu"), True), (("cpu", "cuda"), False)])
+def test_processes_are_counted_only_where_no_cell_has_a_gpu(devices, on_cpu):
+    records = [
+        record_of(gpus, seed, device=device, metrics=measured(100.0 * gpus, 0.9))
+        for gpus, device in zip((1, 2), devices, strict=True)
+        for seed in (0, 1)
+    ]
+    assert decided(records).on_cpu == on_cpu

@@ -223,6 +223,9 @@ def test_further_axes_in_which_rows_differ_have_columns():
     assert candidates.roles == ["use now", "runner-up", "baseline, cheapest"]
     line = candidates.lines[0]
     assert (line.title, line.texts, line.rank) == ("momentum", ["0.9", "0.5", "0.9"], 0)
+    # Lines name what a cell does not share with the choice.
+    told = dict(in_sentences(recommendation).answers)
+    assert "momentum=0.5" in told["Runner-up"] and "(1×32→2×32 none)" in told["2nd GPU"]
     alone = Candidates.of(decided([record for record in trials if record.axes[momentum] == 0.9]))
     assert alone.lines[0].name == "lr"
 
@@ -445,7 +448,7 @@ def test_a_tied_cell_has_the_reason_why_it_is_not_chosen(recommendation, code, v
     found = with_rivals(recommendation, remark(code, **values))
     assert [(name, why) for name, why in labels(Candidates.tied(found))][1:] == [("2×64 none", role)]
     told = "" if values.get("why") else f", {role}"
-    assert tied_text(found) == f"rival 0{told}: accuracy holds ≥99% (-0.005)"
+    assert tied_text(found) == f"2×64 none{told}: accuracy holds ≥99% (-0.005)"
     # It has no column beside the choice, which it might contradict.
     assert len(labels(Candidates.of(found))) == 3
     assert Candidates.tied(recommendation) is None and tied_text(recommendation) == ""
