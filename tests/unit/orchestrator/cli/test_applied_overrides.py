@@ -26,13 +26,15 @@ GRID = ("sweep.axes.gpus=[1,2]", "sweep.axes.device_batch_size=[32]", "sweep.axe
         *("model=resnet18", "report.exclude={gpus: 2}", "only={gpus: 2}", "gpus=2", "rerun=all"),
     ],
 )
-@pytest.mark.parametrize("mode", ["report", "status"])
-def test_what_recorded_trials_cannot_show_is_refused_with_a_sweep_that_can(override, mode, folder, capsys):
+def test_what_recorded_trials_cannot_show_is_refused_with_a_sweep_that_can(override, folder, capsys):
     write_results(folder / "results" / "kept", "sweep=batch_scaling", "results_dir=elsewhere", *GRID)
-    assert main([f"mode={mode}", "results_dir=results/kept", override.strip("'")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert ("load_results(" in line) == (override not in ("budget.epochs=77", "model=resnet18", "rerun=all"))
-    typed = shlex.split(line.partition("another sweep: python -m orchestrator ")[2])
+    for mode in ("report", "status"):
+        assert main([f"mode={mode}", "results_dir=results/kept", override.strip("'")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    can_load = override not in ("budget.epochs=77", "model=resnet18", "rerun=all")
+    assert ["load_results(" in line for line in lines] == [can_load] * 2
+    (command,) = {line.partition("another sweep: python -m orchestrator ")[2] for line in lines}
+    typed = shlex.split(command)
     assert {"sweep=batch_scaling", f"results_dir={folder}/results", "sweep.name=kept_2"} <= {*typed}
     assert main([*typed, "mode=plan"]) == 0
 
