@@ -81,15 +81,19 @@ class Choice:
         return float(self.pooled_difference[self.most_accurate] - self.pooled_difference[self.favourite])
 
     @cached_property
-    def needed_probability(self) -> float:
-        """The least probability that suffices for CLEAR."""
+    def has_further_seeds(self) -> bool:
+        """True if some cells have more seeds than others."""
         # A seed whose timing was disturbed has run as well.
         has_run = ~np.isnan(self.measurements.objective) | ~np.isnan(self.measurements.accuracy)
         n = has_run.sum(axis=1)
         if self.measurements.left_out is not None:
             n = n[~self.measurements.left_out]
-        some_have_more_seeds = len(set(n[n > 0])) > 1
-        return SURE_OF_SELECTED if some_have_more_seeds else SURE
+        return len(set(n[n > 0])) > 1
+
+    @property
+    def needed_probability(self) -> float:
+        """The least probability that suffices for CLEAR."""
+        return SURE_OF_SELECTED if self.has_further_seeds else SURE
 
     def is_sure(self, probability: float) -> bool:
         """Return whether a probability suffices for CLEAR; NaN does not."""

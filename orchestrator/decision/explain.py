@@ -388,9 +388,10 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     # A cell is the best only if it holds the metric: where nothing else is open, its speed is no further question.
     if "p_within" in unsure and p_within > 0 and contenders.choice.is_sure(p_best / p_within):
         unsure.pop("p_best", None)
-    if unsure and not chance_unknown:
-        yield contenders.remark("unsure", chances=unsure, needed=contenders.choice.needed_probability)
     choice = contenders.choice
+    if unsure and not chance_unknown:
+        values = {"needed": choice.needed_probability, "further_seeds": choice.has_further_seeds}
+        yield contenders.remark("unsure", chances=unsure, **values)
     if choice.most_accurate is not None and margins.excess(choice.below_best, contenders.measurements.margin) > 0:
         best = contenders.names[choice.most_accurate]
         yield contenders.remark("below_best", by=choice.below_best, name=best)

@@ -139,7 +139,7 @@ def key_facts(end: SweepEnd) -> list[tuple[str, str]]:
         ("device", end.devices + on_cpu),
         ("trials", f"{len(trials)}: {ok} ok" + (f", {others}" if others else "")),
         ("cells", f"{len(cells)}, {seeds_in_words(cells)} each"),
-        ("timings valid", f"{timed} of {ok}" + (", none disturbed" if timed == ok else "")),
+        ("timings valid", f"{timed} of {ok}"),
     ]
     return facts if facts[0][1] else facts[1:]
 

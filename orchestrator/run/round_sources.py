@@ -189,9 +189,10 @@ class FurtherSeeds:
                 new = sorted({*with_more(own, target - len(own))} - {*own})
                 trials += self.more_seeds(cells[wish.cell_id], new)
         self.added |= {trial.trial_id: trial for trial in trials}
-        names = ", ".join(wish.name for wish in wishes)
-        count = counted(len(trials), "further seed is", "further seeds are")
-        return Round(trials=trials, message=f"{recommendation.verdict}: {names}: {count} run")
+        baseline = recommendation.common_baseline_id
+        names = [f"{wish.name}{' (baseline)' if wish.cell_id == baseline else ''}" for wish in wishes]
+        count = counted(len(trials), "further seed", "further seeds")
+        return Round(trials=trials, message=f"{recommendation.verdict}: {count} of {', '.join(names)}")
 
     def recommendation(self, history: History) -> Recommendation:
         """Return what is recommended so far."""

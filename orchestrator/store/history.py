@@ -93,7 +93,7 @@ class TrialHistory:
         if repetition.status is not Status.OK:
             self.end = _noted(self.result, f"a repetition of its timing ended as {_end_of(repetition)}")
         elif repetition.disturbed:
-            self.end = _noted(self.result, f"re-timed, still disturbed: {repetition.disturbed}")
+            self.end = _noted(self.result, f"a repetition of its timing was disturbed: {repetition.disturbed}")
         else:
             self.result = self.trained.timed_by(repetition)
             kept = [name for name in TRAINING_TIMES if name in self.result.metrics and not repetition.has_timing(name)]

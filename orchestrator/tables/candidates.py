@@ -285,7 +285,7 @@ def _lines(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Li
         title=IS_BEST,
         note=f"or within {numbers.percent(TIE)}%",
         texts=[_chance(cell.p_best) for cell in cells],
-        rank=4,
+        rank=2,
     )
     if not recommendation.on_cpu:
         yield _amount("cost", recommendation, cells)
@@ -305,7 +305,7 @@ def _time(recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
         title=f"{'time' if time == 'time' else 'with start-up'} [{unit.name}]",
         texts=[unit.number(figure.value) for figure in figures],
         # Without a baseline there is no speed-up, which tells the same.
-        rank=3 if recommendation.baseline else 0,
+        rank=1 if recommendation.baseline else 0,
         hints=[
             f"{'' if math.isnan(figure.lo) else f'95% interval: {unit.number(figure.lo)}–{unit.number(figure.hi)}; '}"
             f"valid timings: {cell.n_timed} of {cell.n_ok}"

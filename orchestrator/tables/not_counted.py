@@ -13,7 +13,7 @@ import pandas as pd
 
 from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.eligibility import without_result
-from orchestrator.decision.recommendation import NO_OBJECTIVE
+from orchestrator.decision.recommendation import CLEAR, NO_OBJECTIVE, SPEED_ONLY
 from orchestrator.tables.candidates import by_rate
 from orchestrator.tables.recommendation_sentences import filled
 from orchestrator.tables.sweep_end import SweepEnd
@@ -49,6 +49,7 @@ def not_counted(end: SweepEnd) -> str:
         "faults": int(len(faults)),
         "fault": faults.iloc[0] if faults.nunique() == 1 else None,
         "has_answer": recommendation.chosen is not None,
+        "enough_for": recommendation.verdict.upper() if recommendation.verdict in (CLEAR, SPEED_ONLY) else "",
         "choice": recommendation.chosen.name if recommendation.chosen else "",
         **_memory(cells[cells["cell_id"] == recommendation.cell_id], out_of_memory),
         "touched": [

@@ -27,7 +27,7 @@ from orchestrator.decision.recommendation import (
     Recommendation,
     Remark,
 )
-from orchestrator.decision.thresholds import SAFE, TIE
+from orchestrator.decision.thresholds import MOST_SEEDS, SAFE, TIE
 from orchestrator.store.files import finite
 from orchestrator.tables.candidates import (
     Candidates,
@@ -159,52 +159,74 @@ def _beyond(edge: Remark, chosen: Cell, recommendation: Recommendation) -> NextS
     # With more GPUs, a training takes hardly longer.
     time_s = chosen.value("total_time") * chosen.n_ok
     hours = time_s / 3600 * chosen.values["gpus"] * (factor if axis == "gpus" else 1)
-    amounts = "" if math.isnan(time_s) else f"about {_amounts(time_s, hours, recommendation)}, "
+    amounts = "" if math.isnan(time_s) else f"about {_amounts([time_s], [hours], recommendation)}, "
     return NextStep(
         text=f"{amounts}to try {words.get(axis, f'{axis}={value}')} instead of {before}",
         command=command(recommendation.terms.arguments, change),
     )
 
 
-def _amounts(took_s: float, hours: float, recommendation: Recommendation) -> str:
-    """Return `60 s, 0.15 EUR`; without a price GPU-hours, and on CPUs only the time."""
-    took = f"{max(1, round(took_s))} s" if took_s < 90 else f"{round(took_s / 60)} min"
-    parts = [took if took_s < 90 * 60 else f"{took_s / 3600:.1f} h"]
+def _amounts(took_s: Sequence[float], hours: Sequence[float], recommendation: Recommendation) -> str:
+    """Return `60 s, 0.15 EUR`, or `60 s to 8 min, 0.15 to 1.20 EUR`; GPU-hours without a price, on CPUs times alone."""
+
+    def span(*texts: str) -> str:
+        least, most = texts[0], texts[-1]
+        if least == most:
+            return most
+        number, _, unit = least.rpartition(" ")
+        return f"{number if most.endswith(f' {unit}') else least} to {most}"
+
+    def time(seconds: float) -> str:
+        took = f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"
+        return took if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
     report = recommendation.terms.report
-    if not recommendation.on_cpu and report.price_per_gpu_hour is None:
-        parts.append(suited("GPU-hours", hours).text(hours))
-    elif not recommendation.on_cpu:
-        cost = cost_of(hours, report.price_per_gpu_hour)
-        parts.append(suited(report.unit_of_cost, cost).text(cost))
-    return ", ".join(parts)
+    price = report.price_per_gpu_hour
+    if recommendation.on_cpu:
+        return span(*map(time, took_s))
+    amounts = hours if price is None else [cost_of(each, price) for each in hours]
+    unit = suited("GPU-hours" if price is None else report.unit_of_cost, *amounts)
+    return f"{span(*map(time, took_s))}, {span(*map(unit.text, amounts))}"
 
 
 def _cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> str:
-    """Return what the command that settles the verdict takes, and what for: `60 s, 0.15 EUR, to decide between …`."""
+    """Return what the command that settles the verdict takes, and what for: `60 s, 0.15 EUR, to decide between …`.
+
+    Further seeds take from what now seems needed to the most that `mode=settle` runs: `60 s to 8 min`.
+    """
     sizes = ["wall_s", "gpus_held"]
     # Disturbed timings and stragglers are repeated by mode=settle, too.
     is_faulty = trials["timing_fault"].isin([Fault.DISTURBED.value, Fault.STRAGGLER.value])
     again = trials.loc[is_faulty & trials["cell_id"].map(recommendation.matters), sizes]
-    wanted = [more.cell_id for more in recommendation.more_seeds for _ in range(more.seeds)]
     of_cell = trials[trials["status"] == Status.OK.value].groupby("cell_id")[sizes].mean()
-    added = pd.concat([of_cell.reindex(wanted), again]).fillna(0.0)
-    gpu_s = (added["wall_s"] * added["gpus_held"]).sum()
-    took_s, hours = added["wall_s"].sum(), gpu_s / 3600
-    if (trials["timing"] != "exclusive").all():
+    n_seeds = trials.groupby("cell_id").size()
+    took_s, hours = list[float](), list[float]()
+    # Few seeds predict badly how many are needed: further rounds may follow the first one.
+    for is_most in (False, True):
+        counts = {
+            more.cell_id: MOST_SEEDS - n_seeds.get(more.cell_id, 0) if is_most else more.seeds
+            for more in recommendation.more_seeds
+        }
+        added = of_cell.reindex([cell_id for cell_id, count in counts.items() for _ in range(count)])
+        added = pd.concat([added, again]).fillna(0.0)
+        gpu_s = (added["wall_s"] * added["gpus_held"]).sum()
+        is_alone = (trials["timing"] == "exclusive").any()
         # Trials that do not need all GPUs run side by side.
-        took_s = max(added["wall_s"].max(), gpu_s / trials["gpus_held"].max())
+        side_by_side_s = max(added["wall_s"].max(), gpu_s / trials["gpus_held"].max())
+        took_s.append(added["wall_s"].sum() if is_alone else side_by_side_s)
+        hours.append(gpu_s / 3600)
     amounts = _amounts(took_s, hours, recommendation)
     return f"{amounts}, {_settled(recommendation, timings=len(again))}{_gained(recommendation)}"
 
 
 def _gained(recommendation: Recommendation) -> str:
-    """Return what settling may gain at most: `, gaining at most 1.23×`; empty if unknown or at most a tie."""
+    """Return what settling may gain at most: `, gaining up to 1.23×`; empty if unknown or at most a tie."""
     most, objective = recommendation.settling_gains, recommendation.terms.report.objective
     if not TIE < round(most, 2) <= UNBOUNDED:
         return ""
     if objective == "time":
-        return f", gaining at most {times(1 + most)}×"
-    return f", saving at most {percent(most / (1 + most))}%"
+        return f", gaining up to {times(1 + most)}×"
+    return f", saving up to {percent(most / (1 + most))}%"
 
 
 def _settled(recommendation: Recommendation, timings: int) -> str:

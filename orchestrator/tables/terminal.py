@@ -1,4 +1,4 @@
-"""Prints the end of a sweep on at most 24 lines: the verdict, the candidates, and what to know about them.
+"""Prints the end of a sweep on few lines: the verdict, the candidates, and what to know about them.
 
 The verdict is in the first and the last sentence, because the first one may have scrolled away. No meaning depends on
 colour alone, and rich omits colours if NO_COLOR is set. Lines wrap, and nothing is cut. Everything else is in files.
@@ -55,8 +55,8 @@ _HIGHEST_COMMAND = 2
 _MINOR = 4
 """Figures and facts of this rank or a higher one answer no usual question."""
 
-_LOG = "log  "
-"""Begins the last line if no trial is ok."""
+_HEADING = 3
+"""The rank of the line on what was trained."""
 
 _NAME = re.compile(r"(\d[×→]\d+) ")
 """The start of a cell's name or of a step, which stays on a line with the next word."""
@@ -86,24 +86,23 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
     text = in_sentences(end.recommendation)
     table = _table(end.recommendation, width)
     facts = [(rank, _labelled(label, fact, width)) for rank, label, fact in _facts(end, text)]
-    before = [*_wrapped(_heading(end, width), width, style="dim"), *_headline(text, width)]
-    last_step = _next(end, width)
-    files = _files(end)
-    blocks = [*table, *facts]
-    room = MOST_LINES - _height([*before, *last_step, _last(text, files, len(blocks))], width)
+    headline, last_step, last = _headline(text, width), _next(end, width), _last(end, text)
+    # The user knows what was trained: the heading is worth less than the figures and the answers.
+    blocks = [(_HEADING, _wrapped(_heading(end, width), width, style="dim")), *table, *facts]
+    room = MOST_LINES - _height([*headline, *last_step, last], width)
     kept: set[int] = set()
     for place, (rank, lines) in sorted(enumerate(blocks), key=lambda numbered: numbered[1][0]):
         # The least valuable ones leave room for two empty lines. No figure stands without the names of the cells.
         least = 2 if rank >= _MINOR else 0
-        if _height(lines, width) <= room - least and (place == 0 or place >= len(table) or 0 in kept):
+        if _height(lines, width) <= room - least and (place <= 1 or place > len(table) or 1 in kept):
             kept.add(place)
             room -= _height(lines, width)
-    figures, known = (
+    heading, figures, known = (
         [line for place in places if place in kept for line in blocks[place][1]]
-        for places in (range(len(table)), range(len(table), len(blocks)))
+        for places in (range(1), range(1, len(table) + 1), range(len(table) + 1, len(blocks)))
     )
     has_space = room >= 2
-    last = _last(text, files, len(blocks) - len(kept))
+    before = [*heading, *headline]
     return [*before, *_block(figures, has_space=has_space), *_block([*known, *last_step], has_space=has_space), last]
 
 
@@ -127,7 +126,7 @@ def _heading(end: SweepEnd, width: int) -> str:
     if not is_ok.all():
         trials = f"{is_ok.sum()} of {trials} ok"
     if is_ok.any() and is_valid(end.trials.loc[is_ok, "timing_valid"]).all():
-        trials += f"{' ok' if is_ok.all() else ''}, undisturbed"
+        trials += f"{' ok' if is_ok.all() else ''}, timings valid"
     took = "" if end.took_s is None else f", {duration(end.took_s)}"
     training = " · ".join(filter(None, [end.trained(most=40), end.devices, f"{trials}{took}"]))
     whole = f"{end.sweep} · {training}"
@@ -269,19 +268,15 @@ def _next(end: SweepEnd, width: int) -> list[Text]:
     return [*_labelled("Next", f"{text}:", width), line]
 
 
-def _files(end: SweepEnd) -> str:
-    """Return the report, or the folder of the tables; if no trial is ok, the log of the first that failed."""
+def _last(end: SweepEnd, text: RecommendationText) -> Text:
+    """Return the verdict, and the report or the folder of the tables; if no trial is ok, the log of a failure."""
     failed = end.trials.loc[end.trials["status"] == Status.FAILED.value, "trial_id"]
     is_log = end.recommendation.headline.code == "none_ok" and len(failed) > 0
     path = end.folder.page if end.has_page else end.folder.tables
     if is_log:
         path = end.folder.evidence_of(failed.iloc[0])
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return f"{_LOG if is_log else ''}{one_line(str(shown), most=2000)}"
-
-
-def _last(text: RecommendationText, files: str, left_out: int) -> Text:
-    """Return the verdict and where everything is, with the number of figures and facts that are only there."""
-    more = f" with {counted(left_out, 'more line', 'more lines')}" if left_out else ""
-    report = files if files.startswith(_LOG) else f"report{more}  {files}"
-    return Text.assemble((f" {text.verdict}  ", _style(text)), report) if text.verdict else Text(f" {report}")
+    files = f"{'log' if is_log else 'report'}  {one_line(str(shown), most=2000)}"
+    if not is_log and not end.has_page and end.folder.page.exists():
+        files += "  (report.html is older: mode=report)"
+    return Text.assemble((f" {text.verdict}  ", _style(text)), files) if text.verdict else Text(f" {files}")

@@ -10,6 +10,7 @@ from orchestrator.decision.claim_expressions import Claim
 from orchestrator.decision.claim_verdicts import verdicts
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import CLEAR, NOT_WORTH, UNDECIDED, Recommendation
+from orchestrator.decision.thresholds import SURE, SURE_OF_SELECTED
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, codes, decided, left_out, measured, swayed, target, values
@@ -204,6 +205,16 @@ def test_where_only_accuracy_is_open_speed_is_no_question():
     decision = decided(records, margin=0.015)
     chances = values(decision.caveats, "unsure")["chances"]
     assert decision.p_best < 0.95 and list(chances) == ["p_within"]
+
+
+def test_a_higher_threshold_has_its_reason():
+    three = swayed({1: 50, 2: 100, 4: 101}, {1: 0.9, 2: 0.905, 4: 0.902})
+    of_three, of_four = (
+        values(decided(records).caveats, "unsure")
+        for records in (three, [*three, record_of(2, 3, metrics=measured(100, 0.905))])
+    )
+    assert (of_three["needed"], of_three["further_seeds"]) == (SURE, False)
+    assert (of_four["needed"], of_four["further_seeds"]) == (SURE_OF_SELECTED, True)
 
 
 @pytest.mark.parametrize(("steps", "doubtful"), [(9, True), (10, False)])

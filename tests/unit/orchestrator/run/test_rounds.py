@@ -47,6 +47,7 @@ class Notes:
 
     def queued(self, shares_s, why):
         self.told.append((why.partition(":")[0], len(shares_s)))
+        self.why = why
 
     def drop_branch_point(self, branch):
         self.dropped.append(point_of(branch))
@@ -227,7 +228,7 @@ def test_settling_adds_seeds_until_the_verdict_is_clear():
     assert sorted((spec.batch.device_batch_size, spec.seed) for spec in source.first) == [
         *((8, 1), (8, 2), (16, 1), (16, 2))
     ]
-    assert notes.told == [("undecided", 4)]
+    assert notes.told == [("undecided", 4)] and notes.why.endswith("of 1×16 none, 1×8 none (baseline)")
     run(source.first)
     assert not source.next([])
     assert len(source.planned.trials) == 6

@@ -20,6 +20,7 @@ from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 CLEAR = swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})
+TIE = swayed({1: 100, 2: 101}, {1: 0.9, 2: 0.9})
 DISTURBED = {"foreign_cpu": 0.5}
 
 
@@ -62,7 +63,16 @@ def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendat
         ([*CLEAR, *another(Status.FAILED)], "3 failed:", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "budget")], "3 skipped:", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "phases")], "3 skipped:", "none in the answer"),
-        ([*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))], "1 disturbed", "2 of 3 timings"),
+        (
+            [*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))],
+            "1 disturbed: 2×",
+            "2 of 3 timings, enough for CLEAR",
+        ),
+        (
+            [*TIE[:-1], record_of(2, 2, metrics=measured(101, 0.9, **DISTURBED))],
+            "1 disturbed: matters, 2×",
+            "2 of 3 timings",
+        ),
     ],
 )
 def test_what_does_not_count_says_whether_the_answer_needs_it(records, begins, ends):
