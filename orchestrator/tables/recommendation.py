@@ -150,9 +150,9 @@ def _beyond(edge: Remark, chosen: Cell, recommendation: Recommendation) -> NextS
     factor, on_cpu = 2 if given["largest"] else 0.5, recommendation.on_cpu
     value, before = (fact(chosen.axes[axis] * size) for size in (factor, 1))
     words = {
-        "gpus": f"{value} {gpu_word(on_cpu=on_cpu)}",
-        "device_batch_size": f"a batch of {value} per {gpu_word(on_cpu=on_cpu, one=True)}",
-        "global_batch_size": f"a batch of {value} in total",
+        "gpus": f"{value} {gpu_word(on_cpu=on_cpu)}, if available",
+        "device_batch_size": f"a batch of {value} per {gpu_word(on_cpu=on_cpu, one=True)} instead of {before}",
+        "global_batch_size": f"a batch of {value} instead of {before}",
     }
     assignment = f"sweep.axes.{axis}=["
     change = [f"{assignment}{value}]" if override.startswith(assignment) else override for override in chosen.overrides]
@@ -161,7 +161,7 @@ def _beyond(edge: Remark, chosen: Cell, recommendation: Recommendation) -> NextS
     hours = time_s / 3600 * chosen.values["gpus"] * (factor if axis == "gpus" else 1)
     amounts = "" if math.isnan(time_s) else f"about {_amounts([time_s], [hours], recommendation)}, "
     return NextStep(
-        text=f"{amounts}to try {words.get(axis, f'{axis}={value}')} instead of {before}",
+        text=f"{amounts}to try {words.get(axis, f'{axis}={value} instead of {before}')}",
         command=command(recommendation.terms.arguments, change),
     )
 

@@ -192,7 +192,7 @@ def test_the_step_beyond_the_grid_has_its_cost_and_its_command(device):
     assert step.command == "python -m orchestrator sweep=demo 'sweep.axes.gpus=[4]' 'sweep.axes.seed=[0,1,2]'"
     # Three trials of 70 s on twice as many GPUs.
     cost, words = (", 0.700 USD", "GPUs") if device == "cuda" else ("", "processes")
-    assert step.text == f"about 4 min{cost}, to try 4 {words} instead of 2"
+    assert step.text == f"about 4 min{cost}, to try 4 {words}, if available"
 
 
 def test_settling_names_the_tied_cells_and_the_others():
