@@ -32,8 +32,6 @@ from orchestrator.statistics import margins
 from orchestrator.statistics.intervals import Array, Moments, least_error, student_quantile
 
 DRAWS = 20_000
-ROUNDING = 1e-9
-"""Figures that are equal may come out apart by less."""
 
 LOSS_QUANTILE = 0.95
 """Quantile of the chosen cell's loss against the best one."""
@@ -176,7 +174,7 @@ class Choice:
         if math.isnan(excess) or math.isnan(error):
             return math.nan
         if error == 0:
-            return float(excess > ROUNDING)
+            return float(excess > margins.ROUNDING)
         return float(stdtr(min(float(shrinks.freedom[other]), NORMAL), excess / error))
 
 

@@ -15,7 +15,7 @@ from orchestrator.statistics.intervals import student_quantile
 Losses = TypeVar("Losses", float, npt.NDArray[np.float64])
 
 ROUNDING = 1e-9
-"""A loss of just the margin is within it, also where 1.0 - 0.99 comes out above 0.01."""
+"""Equal figures may come out apart by less: a loss of 1.0 - 0.99 is within a margin of 0.01."""
 
 
 def excess(loss: Losses, margin: float) -> Losses:
