@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from statistics import fmean
 from typing import Any
 
@@ -13,7 +13,7 @@ from orchestrator.config.request import Metric, Request
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.statistics.margins import excess
 from orchestrator.store.trial_metrics import metric_value, tokens_per_s
-from orchestrator.telemetry.timing_gate import FAULTS, VALID, Judgement, with_reasons
+from orchestrator.telemetry.timing_gate import FAULTS, VALID, Fault, Judgement, with_reasons
 from orchestrator.text.cell_labels import gpus_in_words, trial_label
 from orchestrator.text.numbers import short_number
 from sweeps.status import Status
@@ -23,9 +23,12 @@ from sweeps.trial import Purpose
 class InterimResults:
     """The fastest trial of each number of GPUs and the best metric among those that ended, or why one is not known."""
 
-    def __init__(self, metric: Metric, margin: float = math.inf) -> None:
-        """A cell is among the fastest only if its metric is within the margin of the best one."""
-        self.metric, self._margin = metric, margin
+    def __init__(self, metric: Metric, margin: float = math.inf, repeats: float = 0.0) -> None:
+        """A cell is among the fastest only if its metric is within the margin of the best one.
+
+        At most `repeats`, a fraction of the trials, are timed again.
+        """
+        self.metric, self._margin, self._repeats = metric, margin, repeats
         self._rows: dict[str, tuple[Mapping[str, Any], Judgement]] = {}  # by trial, with the judgement of its timing
         self._rates: dict[str, tuple[float, str, Mapping[str, Any]]] = {}
         """The valid rates by trial, each with its unit and the row that has it."""
@@ -34,8 +37,9 @@ class InterimResults:
     @staticmethod
     def of(request: Request) -> InterimResults:
         """Return no results yet; without an objective, no cells are compared."""
-        report = request.settings.report
-        return InterimResults(request.metric, math.inf if report.objective == NO_OBJECTIVE else report.margin)
+        settings = request.settings
+        margin = math.inf if settings.report.objective == NO_OBJECTIVE else settings.report.margin
+        return InterimResults(request.metric, margin, 1.0 if settings.mode == "settle" else settings.rerun_invalid)
 
     def figures(self, metrics: Mapping[str, Any], purpose: str) -> dict[str, float]:
         """Return a trial's rate and metric of choice by their names, as far as they are known."""
@@ -96,6 +100,12 @@ class InterimResults:
             if row["status"] == Status.OK and judgement.fault:
                 invalid.setdefault(row["gpus"], []).append(judgement)
         return invalid
+
+    def to_repeat(self) -> list[str]:
+        """Return the trials that will be timed again, as far as the timings so far tell."""
+        most = max(1, int(self._repeats * len(self._rows))) if self._repeats else 0
+        disturbed = (key for key, (_, judgement) in self._rows.items() if judgement.fault is Fault.DISTURBED)
+        return [*islice(disturbed, most)]
 
     def lines(self) -> Iterator[str]:
         """Yield a line each for the fastest trial, the speed-up and the best metric, or why one is not known."""

@@ -68,6 +68,9 @@ class Display:
         self._interim = interim or InterimResults(Metric())
         self._told: set[str] = set()  # notes of ended trials that were printed
         self._footer = self._invalid = ""  # the lines of the results so far, and the counts of invalid timings
+        self._again: list[str] = []  # the trials that will be timed again, and are not queued yet
+        self._repeated: set[str] = set()  # those that were disturbed when repetitions were queued
+        self._rules: dict[str, str] = {}  # the learning-rate rules of trials, by id
         self._widest_label = 0  # the table's columns never get narrower
         self._idle_since = time.monotonic()
         self._idle_said = False
@@ -94,6 +97,7 @@ class Display:
         self._idle_said = False
         self._waiting.pop(trial.trial_id, None)  # a probe has not waited
         self._running[trial.trial_id] = _Running(trial=trial, began_s=now)
+        self._rules[trial.trial_id] = str(trial.columns["lr_rule"])
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep the last row of a running trial."""
@@ -133,8 +137,10 @@ class Display:
 
     def _update_results(self) -> None:
         if self._live:
+            self._again = [trial_id for trial_id in self._interim.to_repeat() if trial_id not in self._repeated]
             self._footer = "\n".join(self._interim.lines())
             self._invalid = faults_in_words(chain(*self._interim.invalid().values()))
+            self._invalid += f", {len(self._again)} timed again at the end" if self._again else ""
 
     def timed_with(self, others: Mapping[str, str]) -> None:
         """Count timings as valid that are those of other trials, and print how many were not."""
@@ -163,6 +169,8 @@ class Display:
 
     def queued(self, shares_s: Mapping[str, float | None], why: str) -> None:
         """Count further trials, repetitions or further seeds, by their shares of a timetable; print why they run."""
+        self._repeated.update(self._again)
+        self._update_results()
         self._time_left.queued(shares_s)
         self._waiting.update(dict.fromkeys(shares_s))
         self._print(why)
@@ -222,7 +230,7 @@ class Display:
 
     def left_s(self) -> float | None:
         """Estimate the seconds until the end, at first from the plan; None if nothing is known."""
-        return self._time_left.left_s(time.monotonic(), self._running)
+        return self._time_left.left_s(time.monotonic(), self._running, self._again)
 
     def _print(self, line: str, style: str = "") -> None:
         self._console.print(Text(line, style=style), soft_wrap=True)
@@ -257,7 +265,10 @@ class Display:
             add(running.trial, {**self._values(running.row), "time": time_s}, state)
         for (trial, outcome, judgement), figures in ended[:most]:
             known = {**outcome.metrics, "epoch": outcome.metrics.get("epochs")}
-            rate = "shared" if _timed_with(trial) else short_number(figures.get(unit))
+            # Its steps are those of another trial, whose rule alone differs in most sweeps.
+            timed_with = _timed_with(trial)
+            other = self._rules.get(timed_with, timed_with[:SHOWN_DIGITS])
+            rate = f"as {other}" if timed_with else short_number(figures.get(unit))
             time_s = duration(outcome.wall_s) if outcome.wall_s else ""  # a copy took no time
             end = Text(_PURPOSES.get(trial.purpose, outcome.status))
             if judgement.fault:

@@ -192,7 +192,7 @@ class FurtherSeeds:
         baseline = recommendation.common_baseline_id
         names = [f"{wish.name}{' (baseline)' if wish.cell_id == baseline else ''}" for wish in wishes]
         count = counted(len(trials), "further seed", "further seeds")
-        return Round(trials=trials, message=f"{recommendation.verdict}: {count} of {', '.join(names)}")
+        return Round(trials=trials, message=f"{recommendation.verdict}: {count} of {', '.join(names)}; more may follow")
 
     def recommendation(self, history: History) -> Recommendation:
         """Return what is recommended so far."""

@@ -151,9 +151,13 @@ class TimeLeft:
             self._took_s += max(min(share_s, now_s - self._last_s), self._paced_s(now_s))
         self._last_s, self._is_under_way = now_s, True
 
-    def left_s(self, now_s: float, running: Iterable[str]) -> float | None:
-        """Return the estimate while these trials run; None if neither the plan nor two ended trials tell."""
-        if not self._open_s:
+    def left_s(self, now_s: float, running: Iterable[str], again: Iterable[str] = ()) -> float | None:
+        """Return the estimate while these trials run; None if neither the plan nor two ended trials tell.
+
+        The trials `again` will be timed again, and are not queued yet.
+        """
+        open_s = self._open_s + sum(map(self._share_s, again))
+        if not open_s:
             return 0.0
         if not self._done_s:
             return None
@@ -161,7 +165,7 @@ class TimeLeft:
         # Running trials that are overdue show that the pace is slower.
         pace = max(self._took_s / self._done_s, (self._took_s + self._paced_s(now_s)) / (self._done_s + running_s))
         since_s = 0.0 if self._last_s is None else now_s - self._last_s
-        return max(0.0, pace * self._open_s - since_s, pace * (self._open_s - running_s))
+        return max(0.0, pace * open_s - since_s, pace * (open_s - running_s))
 
     def _paced_s(self, now_s: float) -> float:
         """Return the seconds since the last end; those since the first start without a start of processes."""

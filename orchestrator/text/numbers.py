@@ -28,9 +28,14 @@ def number(value: float) -> str:
 
 
 def short_number(value: object) -> str:
-    """Return four significant digits, or an integer from 1,000 on; never an exponent such as 1.066e+04."""
+    """Return four significant digits, or an integer from 1,000 on; never an exponent such as 1.066e+04.
+
+    Fractions have four decimals, so that those of a column can be compared: `0.8750`.
+    """
     if not isinstance(value, (int, float)):
         return ""
+    if 0.001 <= abs(value) < 1:
+        return f"{value:.4f}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:,.4g}"
 
 

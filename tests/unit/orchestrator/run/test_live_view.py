@@ -39,7 +39,7 @@ def watched(screen):
 def test_without_a_terminal_a_trial_is_one_line():
     lines = watched(console(terminal=False)).splitlines()
     assert lines == [
-        f"[1/2] ok          1.5 s  {TRIALS[0].trial_id[:8]}  {AXES}  val acc 0.75",
+        f"[1/2] ok          1.5 s  {TRIALS[0].trial_id[:8]}  {AXES}  val acc 0.7500",
         f"[2/2] failed      2.0 s  {TRIALS[1].trial_id[:8]}  1×8 none, seed=1  it broke [sic]",
     ]
 
@@ -306,10 +306,24 @@ def test_a_trial_with_the_timing_of_another_one_says_so():
     shown = {}
     for terminal in (True, False):
         with Display(console(terminal), waiting=TRIALS[:2]) as display:
+            display.started(TRIALS[1])
             display.started(trial)
             display.finished(trial, TrialOutcome(wall_s=1.5))
             shown[terminal] = display._console.file.getvalue()
-    assert "shared" in shown[True] and TRIALS[1].trial_id[:8] in shown[False]
+    assert "as none" in shown[True] and TRIALS[1].trial_id[:8] in shown[False]
+
+
+def test_the_time_left_has_the_repetitions_that_are_known():
+    shares_s = {trial.trial_id: 10.0 for trial in TRIALS[:2]}
+    with Display(console(terminal=True), TRIALS[:2], InterimResults(Metric(), repeats=0.1), shares_s) as display:
+        for trial in TRIALS[:2]:
+            display.started(trial)
+            display.finished(trial, TrialOutcome(wall_s=10.0), DISTURBED)
+        assert display.left_s() == pytest.approx(10, rel=0.5)
+        display.refresh()
+        assert "(timings: 2 disturbed, 1 timed again at the end)" in display._console.file.getvalue()
+        display.queued({"again": 5.0}, "timed again")
+        assert display.left_s() < 6
 
 
 def test_the_counts_are_those_of_the_trials_however_they_end():
