@@ -33,9 +33,6 @@ def test_int_and_whole_float_have_one_digest():
 def test_different_values_have_different_digests():
     different = [True, 1, "1", None, [1], {"1": 1}, 1.5, {}, []]
     assert len({digest(value) for value in different}) == len(different)
-
-
-def test_nan_is_refused():
     with pytest.raises(ValueError, match="JSON compliant"):
         digest(float("nan"))
 
@@ -54,19 +51,18 @@ def named_equivalents(trials):
     return {names[cell]: names[other] for cell, other in equivalent_cells(trials).items()}
 
 
-def test_rules_are_equivalent_at_the_reference_batch_only():
-    trials = expanded({"device_batch_size": [32, 128], "lr_rule": ["none", "linear", "sqrt"], "seed": [0, 1]})
-    assert named_equivalents(trials) == {(32, "linear", 1): (32, "none", 1), (32, "sqrt", 1): (32, "none", 1)}
-
-
-def test_a_multiplier_may_equal_a_rule():
-    trials = expanded({"device_batch_size": [128], "lr_rule": ["none", "sqrt", "linear"], "lr_multiplier": [1, 2]})
-    assert named_equivalents(trials) == {(128, "sqrt", 1): (128, "none", 2)}  # linear warms up
-
-
-def test_adascale_has_no_equivalent():
-    given = setup(optimizer={"name": "sgd", "momentum": 0.9})
-    assert named_equivalents(expanded({"device_batch_size": [32], "lr_rule": ["none", "adascale"]}, given)) == {}
+@pytest.mark.parametrize(
+    ("batches", "rules", "multipliers", "equals"),
+    [
+        ([32, 128], ["none", "linear", "sqrt"], [1], {(32, rule, 1): (32, "none", 1) for rule in ("linear", "sqrt")}),
+        ([128], ["none", "sqrt", "linear"], [1, 2], {(128, "sqrt", 1): (128, "none", 2)}),  # linear warms up
+        ([32], ["none", "adascale"], [1], {}),
+    ],
+)
+def test_cells_with_the_same_rate_are_equivalent(batches, rules, multipliers, equals):
+    axes = {"device_batch_size": batches, "lr_rule": rules, "lr_multiplier": multipliers, "seed": [0, 1]}
+    trials = expanded(axes, setup(optimizer={"name": "sgd", "momentum": 0.9}))
+    assert named_equivalents(trials) == equals
 
 
 @pytest.mark.parametrize(
