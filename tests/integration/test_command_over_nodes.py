@@ -13,6 +13,7 @@ import pytest
 from tests.drivers.place import wait_for
 from tests.integration.test_several_nodes import cluster_of
 from tests.integration.test_several_nodes import raylets as raylets  # a fixture
+from tests.unit.trainables.command.test_training import processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -136,18 +137,6 @@ def ended(nodes, name, driver):
     out, err = driver.communicate(timeout=600)
     assert driver.returncode == 0, out + err
     return nodes.trials(name).to_dict("records")
-
-
-def processes_of(folder):
-    """Return the processes of a command below this folder."""
-    of_command = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("SWEEP_SOURCE_DIR") == str(folder) and is_alive(process):
-                of_command.append(process)
-        except psutil.Error:
-            continue
-    return of_command
 
 
 def is_alive(process):
