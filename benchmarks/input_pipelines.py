@@ -24,7 +24,8 @@ from sweeps.trial import Batch
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run
 from trainables import inputs, process_group
 from trainables.context import Context
-from trainables.inputs.inputs import Augmentation, Feed, Form, Part
+from trainables.inputs.augmentation import Augmentation
+from trainables.inputs.feed import Feed, Form, Part
 
 CHANGES = {"crop_padding": 4, "flip": True}
 KINDS = ("resident", "loader")

@@ -27,7 +27,7 @@ from benchmarks.figures import machine, tell
 from orchestrator.statistics.intervals import ratio
 from tests.unit.trainables.ranks import request, supervised_trial
 from trainables import models
-from trainables.inputs.inputs import as_pixels
+from trainables.inputs.feed import as_pixels
 from trainables.supervised.training import SupervisedTrial
 
 CASES: dict[str, tuple[dict[str, Any], int]] = {

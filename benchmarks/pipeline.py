@@ -134,7 +134,7 @@ def measure(size: int) -> dict[str, Any]:
                 ends = list(journal.history.all_ends.values())
                 frames = collect(ends, scaling="weak", reference_batch_size=32)
             with stage("tables"):
-                from orchestrator.run.finish import write_tables
+                from orchestrator.tables.table_files import write_tables
 
                 write_tables(folder, *frames)
         with stage("bare_fsyncs"):

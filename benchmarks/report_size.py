@@ -22,11 +22,11 @@ from orchestrator.analysis.curve_frame import curves_frame
 from orchestrator.config.request import Terms
 from orchestrator.decision.recommendation import not_made
 from orchestrator.report.page import write_report
-from orchestrator.run.finish import write_tables
 from orchestrator.store.journal import encode
 from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.sweep_end import SweepEnd
+from orchestrator.tables.table_files import write_tables
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.report import demo

@@ -18,7 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sweeps.trial import Batch
 from trainables.context import Context
-from trainables.inputs.inputs import Feed, Inputs, Minibatch
+from trainables.inputs.feed import Feed
+from trainables.inputs.inputs import Inputs, Minibatch
 from trainables.inputs.loaders import LoaderInputs, Workers
 from trainables.process_group import RankGroup
 from trainables.supervised import settings, training

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.config.commands import program
-from orchestrator.schedule.simulation import TimeLeft
+from orchestrator.schedule.time_left import TimeLeft
 from orchestrator.store import files
 from orchestrator.store.history import History
 from orchestrator.store.lock import driver_of

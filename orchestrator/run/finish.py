@@ -6,7 +6,6 @@ The tables are written before everything else, and no failure of a later step af
 
 from __future__ import annotations
 
-import io
 import re
 import traceback
 from collections import Counter
@@ -21,26 +20,24 @@ from rich.console import Console
 
 from orchestrator.analysis.curve_frame import WITH_CURVE, curves_frame
 from orchestrator.analysis.trials import collect
-from orchestrator.config.request import VAL_ACCURACY, Metric, Request, Terms
+from orchestrator.config.request import Request, Terms
 from orchestrator.decision.claim_expressions import Claim
 from orchestrator.decision.claim_verdicts import Verdict, verdicts
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation, not_made
 from orchestrator.store import files
-from orchestrator.store.files import make_directory, write_durably, write_whole
+from orchestrator.store.files import write_whole
 from orchestrator.store.history import History
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.critical_batch import CRITICAL_BATCH, critical_batch
 from orchestrator.tables.predictions import CLAIMS, claims_document, forecast_document
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
-from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.tables.sweep_end import SweepEnd
+from orchestrator.tables.table_files import parquet, write_tables
 from orchestrator.tables.terminal import show_problems
-from orchestrator.text.numbers import not_a_formula
 from orchestrator.text.text_tables import Document
 from sweeps.rank_exit import reason_of
 from sweeps.status import Status
@@ -143,48 +140,6 @@ def _texts(
     return texts
 
 
-def write_tables(
-    folder: ResultsFolder,
-    trials: pd.DataFrame,
-    cells: pd.DataFrame,
-    texts: Mapping[str, str] | None = None,
-    metric: Metric = VAL_ACCURACY,
-) -> list[Path]:
-    """Write every table of the sweep and further `texts` by name, each file whole or not at all; return the paths."""
-    contents = {
-        **{name: text.encode() for name, text in (texts or {}).items()},
-        "trials.csv": _csv(trials),
-        "trials.parquet": _parquet(trials),
-        "summary.csv": _csv(cells),
-        "summary.parquet": _parquet(cells),
-        "speedup.md": speedup_markdown(cells).encode(),
-        "accuracy.md": accuracy_markdown(cells, metric).encode(),
-    }
-    # Durable, because the journal counts the sweep as ended once its tables are written.
-    make_directory(folder.tables)
-    for name, content in contents.items():
-        write_durably(folder.table(name), content)
-    return [folder.table(name) for name in contents]
-
-
-def _csv(frame: pd.DataFrame) -> bytes:
-    # A sweep that somebody else configured must not run formulas in a spreadsheet.
-    text = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
-    safe = frame.assign(**{column: frame[column].map(not_a_formula) for column in text})
-    return safe.rename(columns=not_a_formula).to_csv(index=False).encode()
-
-
-def _parquet(frame: pd.DataFrame) -> bytes:
-    """Return the frame as Parquet. A column of mixed types becomes text."""
-    # A Parquet column has one type, and an axis may mix numbers and words, such as `auto`.
-    objects = [column for column in frame.columns if pd.api.types.is_object_dtype(frame[column])]
-    mixed = [column for column in objects if frame[column].dropna().map(type).nunique() > 1]
-    one_type = frame.assign(**{column: frame[column].map(str, na_action="ignore") for column in mixed})
-    file = io.BytesIO()
-    one_type.to_parquet(file, index=False)
-    return file.getvalue()
-
-
 def have_not_run(count: int) -> str:
     """Return the line on planned trials that have not run; after an interrupt the count may be 0."""
     return f"{count} planned {'trial has' if count == 1 else 'trials have'} not run; the same command continues"
@@ -250,7 +205,7 @@ def write_slow_files(end: SweepEnd, console: Console) -> list[Problem]:
         if read is not None:
             curves, damaged = read
             end = replace(end, curves=curves, problems=[*end.problems, *damaged])
-            steps.run("curves.parquet", lambda: write_whole(end.folder.table("curves.parquet"), _parquet(curves)))
+            steps.run("curves.parquet", lambda: write_whole(end.folder.table("curves.parquet"), parquet(curves)))
 
             def write_page() -> list[Problem]:
                 from orchestrator.report.page import write_report  # imports Jinja

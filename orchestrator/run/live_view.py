@@ -17,7 +17,7 @@ from rich.text import Text
 
 from orchestrator.config.request import Metric
 from orchestrator.run.interim_results import InterimResults, faults_in_words
-from orchestrator.schedule.simulation import TimeLeft
+from orchestrator.schedule.time_left import TimeLeft
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.telemetry.timing_gate import FAULTS, VALID, Fault, Judgement, with_reasons
 from orchestrator.text.cell_labels import trial_label

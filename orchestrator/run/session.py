@@ -17,6 +17,7 @@ from orchestrator.plan.plan import MEMORY_METRICS
 from orchestrator.plan.rehearsals import Rehearsals
 from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.live_view import Display
+from orchestrator.schedule.retries import is_retried
 from orchestrator.store import files
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.grouping_keys import same_memory, same_speed
@@ -30,7 +31,7 @@ from orchestrator.trackers.tracking import Trackers
 from sweeps.branch import base_of, point_of
 from sweeps.errors import ConfigError
 from sweeps.identity import COMMAND
-from sweeps.rank_exit import Cause, is_retried
+from sweeps.rank_exit import Cause
 from sweeps.status import Status
 from sweeps.trial import Purpose, TrialSpec
 

@@ -14,12 +14,13 @@ from operator import attrgetter
 from typing import Protocol
 
 from orchestrator.schedule.cluster import Footprint, Node, can_run, kept_gang, why_infeasible
+from orchestrator.schedule.retries import OWN_FAULT
 from orchestrator.schedule.scheduler import Scheduler, Start
 from orchestrator.store.history import Durations
 from orchestrator.store.record import TrialOutcome
 from sweeps.gpus import cost_of
 from sweeps.layout import Gang
-from sweeps.rank_exit import OWN_FAULT, Cause, reason_of
+from sweeps.rank_exit import Cause, reason_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.inputs.inputs import Feed, Inputs, ResidentInputs, SequenceInputs
+from trainables.inputs.feed import Feed
+from trainables.inputs.inputs import Inputs, ResidentInputs, SequenceInputs
 from trainables.inputs.loaders import LoaderInputs, Workers
 from trainables.inputs.sequences import Sequences
 from trainables.process_group import RankGroup

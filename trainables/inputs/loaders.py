@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from trainables.component_registry import check_keys
-from trainables.inputs.inputs import Augmentation, Feed, Form, Inputs, Minibatch
+from trainables.inputs.augmentation import Augmentation
+from trainables.inputs.feed import Feed, Form
+from trainables.inputs.inputs import Inputs, Minibatch
 
 Sample = tuple[int, int]  # the index of a sample, and the seed of its augmentation
 

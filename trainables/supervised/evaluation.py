@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trainables.inputs.inputs import Part
+from trainables.inputs.feed import Part
 from trainables.inputs.sequences import Sequences
 from trainables.rank import is_out_of_memory
 from trainables.step.compilation import uncompiled

@@ -14,7 +14,7 @@ from typing import Any
 from sweeps.lr_rule import LearningRate
 from sweeps.trial import BUDGET_UNITS, samples_in
 from trainables.context import Context, DivergedError
-from trainables.inputs.inputs import Feed
+from trainables.inputs.feed import Feed
 from trainables.inputs.sequences import Sequences
 from trainables.optimizers import schedules
 from trainables.optimizers.schedules import Growth, Schedule

@@ -27,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from sweeps.trial import ALONE, RankRequest
 from trainables.context import Context
-from trainables.inputs.inputs import Part
+from trainables.inputs.feed import Part
 from trainables.inputs.sequences import Sequences
 from trainables.step.compilation import BLOCKS
 from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep

@@ -23,7 +23,8 @@ from torch.utils.flop_counter import flop_registry
 from sweeps.gpus import SHAPES_OF, GpuModel, gpu_named
 from trainables import process_group
 from trainables.context import Context, RequestError
-from trainables.inputs.inputs import Minibatch, Part
+from trainables.inputs.feed import Part
+from trainables.inputs.inputs import Minibatch
 from trainables.inputs.sequences import Sequences
 from trainables.step.sharding import free_gathered
 from trainables.supervised.evaluation import Evaluation

@@ -20,7 +20,7 @@ from sweeps.trial import Batch
 from trainables import device_memory, process_group
 from trainables.checkpoints import CheckpointPace
 from trainables.context import Context, GivenUpError
-from trainables.inputs.inputs import Part
+from trainables.inputs.feed import Part
 from trainables.inputs.sequences import Sequences
 from trainables.step.compilation import one_line_errors
 from trainables.step.graphed_step import stream_for

@@ -10,7 +10,8 @@ from sweeps.trial import Batch
 from trainables import data
 from trainables.component_registry import check_keys
 from trainables.context import Context
-from trainables.inputs.inputs import Augmentation, Feed, Form, Split, TokenForm
+from trainables.inputs.augmentation import Augmentation
+from trainables.inputs.feed import Feed, Form, Split, TokenForm
 from trainables.inputs.sequences import parts_of
 from trainables.step.precision import Precision, precision_on
 from trainables.supervised.settings import TrainingSettings

@@ -10,7 +10,7 @@ import yaml
 
 from trainables import data, models
 from trainables.component_registry import DATA, MODELS, OPTIMIZERS, SCHEDULES, TEXTS
-from trainables.inputs.inputs import Augmentation
+from trainables.inputs.augmentation import Augmentation
 from trainables.optimizers import optimizers, schedules
 from trainables.supervised.settings import TrainingSettings
 

@@ -10,7 +10,8 @@ from sweeps.trial import Batch
 from tests.unit.trainables.inputs.feeds import epoch
 from trainables import data
 from trainables.context import RequestError
-from trainables.inputs.inputs import Feed, SequenceInputs, TokenForm
+from trainables.inputs.feed import Feed, TokenForm
+from trainables.inputs.inputs import SequenceInputs
 from trainables.inputs.sequences import Sequences, parts_of
 from trainables.tokens import (
     Corpus,

@@ -15,7 +15,7 @@ from rich.console import Console
 from orchestrator.config.request import Request
 from orchestrator.config.settings import BudgetSection
 from orchestrator.run import finish
-from orchestrator.run.finish import have_not_run, tables_written, trial_problems, write_slow_files, write_tables
+from orchestrator.run.finish import have_not_run, tables_written, trial_problems, write_slow_files
 from orchestrator.store.history import History
 from orchestrator.store.record import Kind, Record, TrialRecord
 from orchestrator.store.record_checks import checked_record
@@ -24,6 +24,7 @@ from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.tables.sweep_end import SweepEnd
+from orchestrator.tables.table_files import write_tables
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of

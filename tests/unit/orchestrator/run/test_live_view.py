@@ -8,7 +8,7 @@ from orchestrator.config.request import Metric
 from orchestrator.run import live_view as display_module
 from orchestrator.run.interim_results import InterimResults
 from orchestrator.run.live_view import Display
-from orchestrator.schedule.simulation import TimeLeft
+from orchestrator.schedule.time_left import TimeLeft
 from orchestrator.store.record import TrialOutcome
 from orchestrator.telemetry.timing_gate import FAULTS, OUTVOTED, VALID, Fault, Judgement
 from sweeps.rank_exit import Cause

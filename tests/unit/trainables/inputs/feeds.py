@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from sweeps.trial import Batch
-from trainables.inputs.inputs import Feed, Form, Inputs, Minibatch, Part, ResidentInputs
+from trainables.inputs.feed import Feed, Form, Part
+from trainables.inputs.inputs import Inputs, Minibatch, ResidentInputs
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 IMAGES = torch.randint(0, 256, (50, 3, 8, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.trainables.inputs.feeds import IMAGES, MEAN, STD, batch, epoch, form, global_batches, source
 from trainables.data import Dataset
 from trainables.inputs import inputs
-from trainables.inputs.inputs import Augmentation, Split
+from trainables.inputs.augmentation import Augmentation
+from trainables.inputs.feed import Split
 from trainables.torch_state import derive
 
 EVERYTHING = Augmentation(crop_padding=2, flip=True, cutout=3)

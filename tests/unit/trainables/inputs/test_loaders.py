@@ -7,7 +7,7 @@ import torch
 
 from tests.unit.trainables.inputs.feeds import IMAGES, batch, epoch, feed, form, source
 from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
-from trainables.inputs.inputs import Augmentation
+from trainables.inputs.augmentation import Augmentation
 from trainables.inputs.loaders import LoaderInputs, Workers
 
 HERE = Workers(workers=0)

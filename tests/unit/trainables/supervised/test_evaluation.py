@@ -8,7 +8,7 @@ from torch import nn
 from tests.unit.trainables.ranks import rendezvous
 from trainables import process_group
 from trainables.context import Context
-from trainables.inputs.inputs import Form, Part, Split
+from trainables.inputs.feed import Form, Part, Split
 from trainables.process_group import RankGroup
 from trainables.step.precision import PRECISIONS
 from trainables.step.shares import Replicas

@@ -11,7 +11,7 @@ from tests.unit.trainables.inputs.feeds import IMAGES, LABELS, form
 from tests.unit.trainables.ranks import rendezvous
 from trainables import process_group
 from trainables.context import Context
-from trainables.inputs.inputs import Part
+from trainables.inputs.feed import Part
 from trainables.step.objective import Objective
 from trainables.step.precision import PRECISIONS
 from trainables.supervised import replica

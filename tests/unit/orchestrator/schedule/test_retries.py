@@ -1,6 +1,7 @@
 import pytest
 
-from sweeps.rank_exit import LOST_NODES, Cause, is_retried
+from orchestrator.schedule.retries import LOST_NODES, is_retried
+from sweeps.rank_exit import Cause
 
 
 @pytest.mark.parametrize(
