@@ -49,10 +49,10 @@ OUTCOMES = {
 class Overheard(Callback):
     """A Tune callback that records Tune's results of each trial."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.results: dict[str, list[dict[str, Any]]] = {}
 
-    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(self, iteration, trials, trial, result, **info):
         name = trial.trial_id.partition("-")[0]
         told = {key: result[key] for key in ("epoch", "samples", "accuracy", "done") if key in result}
         self.results.setdefault(name, []).append(told)
@@ -82,7 +82,7 @@ def ray_backend():
     assert not left
 
 
-def with_trials(results_dir: Path) -> Path:
+def with_trials(results_dir):
     """Create the folder for the trials, as the driver does before it calls the back end."""
     (results_dir / "trials").mkdir()
     return results_dir
@@ -115,7 +115,7 @@ def trials(backend):
 def played(backend, trials, results_dir):
     told = results_dir / "told"
 
-    def heard() -> None:
+    def heard():
         if len(recorder.rows.get("last", ())) == 3:
             told.touch()
 
@@ -194,7 +194,7 @@ def test_a_stop_ends_running_trials_and_starts_none(backend, tmp_path):
 
 @ALSO_ON_RAY
 def test_an_error_of_the_listener_ends_the_sweep(backend, tmp_path):
-    def fill_the_disk() -> None:
+    def fill_the_disk():
         raise OSError(28, "No space left on device")
 
     recorder = Recorder(on_row=fill_the_disk)
@@ -340,7 +340,7 @@ def test_an_early_stop_keeps_the_processes(ray_backend, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_dead_supervisor_is_a_failed_trial(ray_backend, tmp_path):
-    def kill_supervisors() -> None:
+    def kill_supervisors():
         for process in _processes("Supervisor"):
             process.kill()
 
@@ -367,7 +367,7 @@ def test_tune_forgets_trials_that_have_ended(ray_backend, tmp_path, monkeypatch)
     monkeypatch.setattr(ray_backend, "_extensions", Extensions())  # the user's callbacks get all trials
     kept: list[int] = []
 
-    def count() -> None:
+    def count():
         ours = [value for value in gc.get_referrers(Attempt) if isinstance(value, Attempt) and value.spec in trials]
         kept.append(len(ours))
 
@@ -376,7 +376,7 @@ def test_tune_forgets_trials_that_have_ended(ray_backend, tmp_path, monkeypatch)
     assert 1 <= max(kept) <= 3  # one runs, one has ended and its gang is handed over, one may wait
 
 
-def _processes(title: str) -> list[psutil.Process]:
+def _processes(title):
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     everybody = psutil.process_iter(["cmdline"])
     return [

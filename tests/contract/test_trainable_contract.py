@@ -3,7 +3,6 @@
 import json
 import math
 import sys
-from typing import Any
 
 import pytest
 
@@ -59,7 +58,7 @@ COLUMNS = {
 pytestmark = pytest.mark.parametrize("trainable", TRAINABLES)
 
 
-def request(trainable: str) -> dict[str, Any]:
+def request(trainable):
     return ranks.request(trainable, config={"trainable": SETTINGS} if "command" in trainable else None)
 
 
@@ -90,7 +89,7 @@ def test_a_stop_request_is_no_error(trainable):
 
 
 def test_a_listener_that_raises_ends_the_trial(trainable):
-    def broken(row: dict[str, Any]) -> None:
+    def broken(row):
         raise OSError("nobody listens")
 
     answer = fields_of(rank.run(request(trainable), broken, lambda: False))

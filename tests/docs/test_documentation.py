@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from orchestrator.cli.modes import TEMPLATES
 from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.overrides import rewritten, with_command, with_search_path
 from sweeps.errors import ConfigError
-from tests.docs.commands import PAGES, RECORDS, ROOT, Block, blocks
+from tests.docs.commands import PAGES, RECORDS, ROOT, blocks
 
 SHELL = [block for page in PAGES for block in blocks(page) if block.language in ("bash", "sh", "console")]
 PYTHON = [block for page in PAGES for block in blocks(page) if block.language == "python"]
@@ -47,11 +46,11 @@ NOT_HERE = (
 """Errors of commands that this machine or environment cannot run; with GPUs and all extras there are none."""
 
 
-def _id(block: Block) -> str:
+def _id(block):
     return f"{block.page}: {block.text.strip().splitlines()[0][:60]}"
 
 
-def orchestrators(block: Block) -> list[list[str]]:
+def orchestrators(block):
     """Return the arguments of each orchestrator command."""
     return [
         words[3:] if words[0] == "python" else words[1:]
@@ -216,7 +215,7 @@ def test_readme_table_of_gpus_is_the_measured_one():
         assert any({cell, batch.replace(",", ""), *filter(None, figures)} <= {*whole} for whole in measured), cell
 
 
-def _rows(table: str) -> list[list[str]]:
+def _rows(table):
     """Return the cells of each line."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
@@ -232,7 +231,7 @@ def test_links_and_anchors_exist(page):
         assert not anchor or anchor in _anchors(path), f"{target}#{anchor}"
 
 
-def _anchors(page: Path) -> set[str]:
+def _anchors(page):
     """Return the anchors of the headings, as GitHub and mkdocs make them."""
     headings = re.findall(r"(?m)^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", page.read_text()))
     return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
@@ -252,13 +251,13 @@ OPEN = ("sweep.axes.", "trainable.env.", "trainable.mine", "hydra.")
 """Where keys are the reader's own, or Hydra's."""
 
 
-def _keys(page: Path) -> list[str]:
+def _keys(page):
     prose = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
     spans = re.findall(r"`([^`]+)`", prose)
     return [key for span in spans for key in re.findall(r"(?<![\w./+~-])[a-z]\w*(?:\.[a-z_]+)+(?![\w/(:.])", span)]
 
 
-def _shipped_keys() -> Iterator[str]:
+def _shipped_keys():
     for path in [*(ROOT / "conf").rglob("*.yaml"), *(ROOT / "studies/conf").rglob("*.yaml")]:
         text = path.read_text()
         inside = path.as_posix().removeprefix(ROOT.as_posix()).rpartition("/conf/")[2]
@@ -266,7 +265,7 @@ def _shipped_keys() -> Iterator[str]:
         yield from _flat(yaml.safe_load(text) or {}, "" if "@package _global_" in text or not group else f"{group}.")
 
 
-def _flat(node: dict[str, object], before: str) -> Iterator[str]:
+def _flat(node, before):
     for key, value in node.items():
         yield f"{before}{key}"
         if isinstance(value, dict):

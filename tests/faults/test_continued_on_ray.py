@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import psutil
@@ -30,33 +28,33 @@ ARGUMENTS = (
 class Sweep:
     """One trial of two ranks, on a cluster of two logical CPUs."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder, port):
         self._folder, self._port = folder, port
         self.results = folder / "results/batch_scaling"
 
-    def start(self) -> "subprocess.Popen[str]":
+    def start(self):
         command = [sys.executable, "-m", "orchestrator", *ARGUMENTS, f"cluster.address=127.0.0.1:{self._port}"]
         pipe, variables = subprocess.PIPE, os.environ | {"PYTHONPATH": str(ROOT)}
         return subprocess.Popen(command, cwd=self._folder, env=variables, stdout=pipe, stderr=pipe, text=True)
 
-    def epochs(self) -> list[int]:
+    def epochs(self):
         rows = [line for path in self.results.glob("trials/*/metrics.jsonl") for line in path.read_text().splitlines()]
         return [json.loads(row)["epoch"] for row in rows]
 
-    def records(self, kind: str) -> list[dict[str, Any]]:
+    def records(self, kind):
         lines = map(json.loads, (self.results / "journal.jsonl").read_text().splitlines())
         return [line["value"] for line in lines if line["kind"] == kind]
 
-    def ranks(self) -> list[psutil.Process]:
+    def ranks(self):
         """Return the processes that write into the ranks' logs, rank by rank."""
         pid_by_log = {_output(pid): pid for pid in psutil.pids()}
         return [psutil.Process(pid_by_log[str(log)]) for log in sorted(self.results.glob("trials/*/rank*.log"))]
 
-    def note(self) -> str:
+    def note(self):
         return str(pd.read_csv(self.results / "tables/trials.csv").note[0])
 
 
-def _output(pid: int) -> str:
+def _output(pid):
     try:
         return os.readlink(f"/proc/{pid}/fd/1")
     except OSError:  # gone, or another user's

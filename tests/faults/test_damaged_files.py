@@ -1,7 +1,6 @@
 """Test files truncated at any byte or with a flipped bit: mode=verify names them, and the rest stays intact."""
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -11,21 +10,21 @@ from tests.faults.conftest import FOUR
 ARGUMENTS = ("trainable.breaks=2",)  # so that there is a trace, too
 
 
-def finished_place(folder: Path) -> Place:
+def finished_place(folder):
     place = Place(folder, *FOUR)
     status, out, err = place.run(*ARGUMENTS)
     assert status == 1, err
     return place
 
 
-def damages(content: bytes, chance: random.Random) -> list[bytes]:
+def damages(content, chance):
     """Return the damages: truncated, a flipped bit, empty, and zeros, as some file systems leave after a power cut."""
     cut, flip = chance.randrange(1, len(content)), chance.randrange(len(content))
     flipped = content[:flip] + bytes([content[flip] ^ 1 << chance.randrange(8)]) + content[flip + 1 :]
     return [content[:cut], flipped, b"", content[:cut] + bytes(len(content) - cut)]
 
 
-def check_files(place: Place, names: list[str], rounds: int) -> None:
+def check_files(place, names, rounds):
     chance = random.Random(7)
     for name in names:
         path = next(place.results.glob(name))

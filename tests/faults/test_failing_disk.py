@@ -3,12 +3,10 @@
 import errno
 import io
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.run import driver
 from orchestrator.run.verify import JournalCheck, of_ended_trials, verify
 from orchestrator.store import files
@@ -24,7 +22,7 @@ PIECES = 8
 """Each with every so many operations: to be chosen with -k, where there is no hour for all of them."""
 
 
-def name_of(fault: int | str) -> str:
+def name_of(fault):
     return errno.errorcode[fault] if isinstance(fault, int) else fault
 
 
@@ -34,7 +32,7 @@ def configured(tmp_path_factory):
         yield configure()
 
 
-def run(configured: CheckedSweep, folder: Path) -> tuple[int, str]:
+def run(configured, folder):
     """Return exit status and message of the command line."""
     checked = with_results(configured, folder)
     try:
@@ -46,17 +44,17 @@ def run(configured: CheckedSweep, folder: Path) -> tuple[int, str]:
         return 2, str(error)
 
 
-def executions() -> list[str]:
+def executions():
     """Return the trials in the order of their execution, as the trainable recorded them."""
     return list(import_module("counted_training").executions)
 
 
-def ends(folder: Path) -> set[str]:
+def ends(folder):
     journal = ResultsFolder(folder).journal
     return set(History(replay(journal).records).all_ends) if journal.exists() else set()
 
 
-def violations(configured: CheckedSweep, root: Path, *, tables: bool = True) -> list[str]:
+def violations(configured, root, *, tables=True):
     """Return the findings of mode=verify; without `tables` it takes a tenth of the time."""
     folder = ResultsFolder(root)
     if tables:
@@ -66,9 +64,7 @@ def violations(configured: CheckedSweep, root: Path, *, tables: bool = True) -> 
     return [*JournalCheck(records).violations, *of_ended_trials(folder, History(records))]
 
 
-def try_fault(
-    configured: CheckedSweep, folder: Path, fault: int | str, at: int | None, *, for_good: bool
-) -> FailingDisk:
+def try_fault(configured, folder, fault, at, *, for_good):
     """Run once with the fault, and once without it."""
     failing = FailingDisk(folder, fault, at, for_good=for_good)
     with pytest.MonkeyPatch.context() as patched:
@@ -87,7 +83,7 @@ def try_fault(
     return failing
 
 
-def operations(configured: CheckedSweep, folder: Path) -> int:
+def operations(configured, folder):
     whole = try_fault(configured, folder / "whole", SHORT, None, for_good=False)
     assert whole.failed == 0
     return whole.count

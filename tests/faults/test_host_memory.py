@@ -57,7 +57,7 @@ def memory_group():
         group.rmdir()
 
 
-def check_hungry(folder: Path, **environment: str) -> str:
+def check_hungry(folder, **environment):
     """Check the note of the trial's end."""
     (folder / "hungry_training.py").write_text(TRAINING)
     executions = folder / "executions.txt"

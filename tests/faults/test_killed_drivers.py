@@ -10,15 +10,13 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from orchestrator.store.failpoints import Moment
-from tests.drivers.place import Place, Prepared, Started, wait_for
+from tests.drivers.place import Place, Prepared, wait_for
 from tests.faults.conftest import FOUR, BackgroundWork
 
 SEED = int(os.environ.get("ORCHESTRATOR_FAULT_SEED", "7"))
@@ -29,7 +27,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TRIALS = 4
 
 
-def check_whole(place: Place, deaths: list[tuple[set[str], int]]) -> None:
+def check_whole(place, deaths):
     """Check the end of the last run: everything finished once, and nothing ran again."""
     assert sorted(place.finished()) == sorted(set(place.finished())) and len(place.finished()) == TRIALS
     for finished, begun in deaths:
@@ -39,7 +37,7 @@ def check_whole(place: Place, deaths: list[tuple[set[str], int]]) -> None:
     assert (status, err) == (0, ""), out + err
 
 
-def moments(every: bool) -> list[str]:
+def moments(every):
     """Return each moment at its first occurrence and at a later one; a default run takes a sample."""
     return [f"{moment}:{count}" for moment in Moment for count in (1, 3)] if every else [f"{Moment.RECORD_WRITTEN}:4"]
 
@@ -50,7 +48,7 @@ def code(tmp_path_factory):
     return Place(tmp_path_factory.mktemp("code"), *FOUR, "trainable.breaks=2", "retries=1")
 
 
-def crash_at(place: Place, moment: str, *arguments: str) -> None:
+def crash_at(place, moment, *arguments):
     status, _, err = place.run(*arguments, ORCHESTRATOR_CRASH_AT=moment)
     assert status == -signal.SIGKILL or (status, moment[-1]) == (1, "3"), err  # not all of them come three times
     deaths = [(set(place.finished()), len(place.ran()))]
@@ -83,7 +81,7 @@ class Tally:
     longest_exit_s: float = 0.0
     slowest_s: float = 0.0
 
-    def tell(self) -> None:
+    def tell(self):
         told = (
             f"{self.name}, seed {SEED}: {self.deaths} deaths ({self.at_work} of them once a trial had begun) in"
             f" {self.sweeps} sweeps: 0 finished trials lost, 0 run twice, 0 violations; exit within"
@@ -104,7 +102,7 @@ class When:
     at_work: float = 0.0
 
 
-def die(tally: Tally, process: Started, number: int, wait_s: float, begun: Callable[[], bool]) -> bool:
+def die(tally, process, number, wait_s, begun):
     """Return whether the driver died of the signal at this delay after it had `begun`; all its processes are gone.
 
     `begun` is called until it returns true.
@@ -126,7 +124,7 @@ def die(tally: Tally, process: Started, number: int, wait_s: float, begun: Calla
     return process.returncode != 0
 
 
-def end_at_random(places: Iterator[Place], tally: Tally, number: int, times: int, when: When) -> None:
+def end_at_random(places, tally, number, times, when):
     """Kill drivers `times` times at random moments, each sweep to its end; none lost, none repeated."""
     chance = random.Random(SEED * 64 + number)
     until = time.monotonic() + AT_MOST_S
@@ -153,29 +151,29 @@ def end_at_random(places: Iterator[Place], tally: Tally, number: int, times: int
     assert tally.longest_exit_s < 10.0
 
 
-def has_begun(place: Place, before: int) -> bool:
+def has_begun(place, before):
     """Return whether a trial has begun since this number of executions."""
     return len(place.ran()) > before
 
 
-def at_once() -> bool:
+def at_once():
     """Start the delay with the driver."""
     return True
 
 
-def start(place: Place) -> Started:
+def start(place):
     """Start Ray in a separate process; a busy machine needs more than half a minute."""
     patient = {"RAY_raylet_start_wait_time_s": "120"}
     return place.start() if isinstance(place, Prepared) else place.start_afresh(**patient)
 
 
-def in_process(folder: Path) -> Iterator[Place]:
+def in_process(folder):
     """Run sweeps whose drivers start at once, so that most kills come while they work."""
     code = Place(folder / "code", *FOUR, "trainable.pause_s=0.1", "report.html=false")
     yield from (Prepared(code, folder / f"{number}") for number in itertools.count())
 
 
-def on_ray(folder: Path) -> Iterator[Place]:
+def on_ray(folder):
     settings = ("backend=ray", "trainable.pause_s=2", "cluster.dashboard=false", "report.html=false")
     yield from (Place(folder / f"{number}", *FOUR, *settings) for number in itertools.count())
 

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -35,17 +33,17 @@ IN_CELLS = (
 )
 
 
-def start(folder: Path) -> "subprocess.Popen[bytes]":
+def start(folder):
     command = [sys.executable, "-m", "orchestrator", *ARGUMENTS, f"results_dir={folder}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, cwd=folder.parent, env=environment, stdout=subprocess.DEVNULL)
 
 
-def rows(folder: Path) -> int:
+def rows(folder):
     return sum(path.read_bytes().count(b"\n") for path in folder.glob("batch_scaling/trials/*/metrics.jsonl"))
 
 
-def curves(folder: Path) -> dict[str, list[dict[str, Any]]]:
+def curves(folder):
     """Return the rows of each trial without times."""
     curves = {}
     for path in folder.glob("batch_scaling/trials/*/metrics.jsonl"):
@@ -54,7 +52,7 @@ def curves(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return curves
 
 
-def table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
+def table(folder, name, columns):
     return pd.read_csv(folder / "batch_scaling/tables" / name)[list(columns)]
 
 

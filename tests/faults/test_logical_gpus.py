@@ -10,7 +10,6 @@ from orchestrator.schedule.queue import TrialQueue
 from sweeps.layout import Gang
 from sweeps.rank_exit import Cause
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
 from tests.contract.trials import Recorder, request, trial
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -23,7 +22,7 @@ def backend():
     ray_backend.close()
 
 
-def on_gpu(name: str, *, gpus: float = 1, timing: str = "shared", **config: str) -> TrialSpec:
+def on_gpu(name, *, gpus=1, timing="shared", **config):
     gang = Gang(ranks=1, gpus_per_rank=gpus, cpus_per_rank=1)
     return replace(trial(name, "on_gpus", timing=timing, **config), gang=gang)
 

@@ -5,14 +5,11 @@ import hashlib
 import json
 import random
 import shutil
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.cli.modes import MODES
-from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 from tests.faults.counted_sweep import counted_sweep
@@ -20,7 +17,7 @@ from tests.faults.counted_sweep import counted_sweep
 CHECKED_MODES = ("plan", "report", "verify", "compare", "run")
 
 
-def nested(levels: int) -> Any:
+def nested(levels):
     value: Any = 1
     for _ in range(levels):
         value = {"a": [value]}
@@ -51,13 +48,13 @@ def by_mode(tmp_path_factory):
 Records = list[tuple[Any, Any]]
 
 
-def read(journal: Path) -> Records:
+def read(journal):
     records = [(line["kind"], line["value"]) for line in map(json.loads, journal.read_bytes().splitlines())]
     started = next(value for kind, value in records if kind == "started")
     return [*records[:-1], ("probed", PROBED), ("cut_off", {**started, "wall_s": 1.0}), records[-1]]
 
 
-def written(records: Records) -> bytes:
+def written(records):
     """Return a journal with checksums that are right, whatever the records are."""
     bodies = [json.dumps({"kind": kind, "value": value}, separators=(",", ":")).encode() for kind, value in records]
     sums = (hashlib.sha256(body).hexdigest()[:16].encode() for body in bodies)
@@ -66,14 +63,14 @@ def written(records: Records) -> bytes:
     )
 
 
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
+def places(value):
     """Yield each container within a value, with each of its keys."""
     for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         yield value, key
         yield from places(value[key])
 
 
-def mutated(records: Records, chance: random.Random) -> Records:
+def mutated(records, chance):
     changed = copy.deepcopy(records)
     number = chance.randrange(len(changed))
     kind, value = changed[number]
@@ -92,7 +89,7 @@ def mutated(records: Records, chance: random.Random) -> Records:
     return changed
 
 
-def try_all(by_mode: Mapping[str, CheckedSweep], kept: Path, journal: bytes) -> dict[str, int]:
+def try_all(by_mode, kept, journal):
     """Return the exit status of each mode for the sweep's folder with this journal; 2 for a refusal."""
     statuses = {}
     for mode, sweep in by_mode.items():
@@ -138,7 +135,7 @@ def test_unusable_records_are_reported_and_left_out(by_mode, kept, capsys):
         assert told.err.count(f" record {number}: ") == 1 and f" record {number}: " in told.out
 
 
-def try_mutants(by_mode: Mapping[str, CheckedSweep], kept: Path, seeds: range) -> None:
+def try_mutants(by_mode, kept, seeds):
     records = read(ResultsFolder(kept).journal)
     for seed in seeds:
         statuses = try_all(by_mode, kept, written(mutated(records, random.Random(seed))))

@@ -9,7 +9,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +54,19 @@ class Clock(datetime):
     offset = timedelta()
 
     @classmethod
-    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+    def now(cls, tz=None):  # type: ignore[override]
         return datetime(2026, 1, 1, tzinfo=tz) + cls.offset
 
 
 class Disk:
     """A disk that remembers how much of each file was synced, and fails writes on request."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.synced: dict[int, int] = {}
         self.fails = 0
         self._write, self._fsync = os.write, os.fsync
 
-    def write(self, file: int, data: bytes) -> int:
+    def write(self, file, data):
         if self.fails:
             self.fails -= 1
             if self.fails % 2:
@@ -74,11 +74,11 @@ class Disk:
             return self._write(file, bytes(data)[: len(data) // 2])
         return self._write(file, data)
 
-    def fsync(self, file: int) -> None:
+    def fsync(self, file):
         stat = os.fstat(file)
         self.synced[stat.st_ino] = stat.st_size
 
-    def cut_power(self, path: Path, share: float) -> None:
+    def cut_power(self, path, share):
         """Keep a random share of the unsynced data."""
         stat = path.stat()
         safe = min(stat.st_size, self.synced.get(stat.st_ino, 0))
@@ -86,7 +86,7 @@ class Disk:
 
 
 class Schedules(RuleBasedStateMachine):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.disk = Disk()
@@ -102,11 +102,11 @@ class Schedules(RuleBasedStateMachine):
         self.now_s = 0.0
 
     @initialize(ranks=st.lists(st.integers(1, 4), min_size=1, max_size=6), retries=st.integers(0, 2))
-    def plan(self, ranks: list[int], retries: int) -> None:
+    def plan(self, ranks, retries):
         self.trials = [trial(f"t{i}", "quick", ranks=n, timing="shared") for i, n in enumerate(ranks)]
         self.limit = retries
 
-    def _start(self) -> None:
+    def _start(self):
         self.journal = Journal.open(self.folder.journal)
         ended = self.journal.history.all_ends
         self.journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "none"})
@@ -117,13 +117,13 @@ class Schedules(RuleBasedStateMachine):
         self.scheduler = Scheduler(waiting, NODES, lambda trial: None)
         self.running: list[TrialSpec] = []
 
-    def _die(self) -> None:
+    def _die(self):
         self.journal.close()
         self.session = None
 
     @precondition(lambda self: self.session is None)
     @rule()
-    def driver_starts(self) -> None:
+    def driver_starts(self):
         try:
             self._start()
         except JournalError:
@@ -131,7 +131,7 @@ class Schedules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.session is not None)
     @rule()
-    def next_trial_starts(self) -> None:
+    def next_trial_starts(self):
         self.now_s += 1.0
         start = self.scheduler.next(self.now_s)
         if start is None:
@@ -147,7 +147,7 @@ class Schedules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.session is not None and self.running)
     @rule(which=st.integers(0, 5), epoch=st.integers(1, 9))
-    def rows_come(self, which: int, epoch: int) -> None:
+    def rows_come(self, which, epoch):
         rows: Sequence[Mapping[str, Any]] = [{"epoch": epoch, "loss": 0.5}]
         assert self.session
         try:
@@ -157,7 +157,7 @@ class Schedules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.session is not None and self.running)
     @rule(which=st.integers(0, 5), cause=st.sampled_from(ENDS))
-    def trial_ends(self, which: int, cause: Cause) -> None:
+    def trial_ends(self, which, cause):
         ended = self.running.pop(which % len(self.running))
         trace = "" if cause is Cause.NONE else "Traceback"
         outcome = TrialOutcome(cause=cause, wall_s=1.0, trace=trace)
@@ -174,31 +174,31 @@ class Schedules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.session is not None)
     @rule()
-    def driver_is_killed(self) -> None:
+    def driver_is_killed(self):
         self._die()
 
     @precondition(lambda self: self.session is not None)
     @rule(share=st.floats(0, 1))
-    def power_fails(self, share: float) -> None:
+    def power_fails(self, share):
         self._die()
         self.disk.cut_power(self.folder.journal, share)
 
     @rule(times=st.integers(1, 3))
-    def disk_is_about_to_fail(self, times: int) -> None:
+    def disk_is_about_to_fail(self, times):
         self.disk.fails = times
 
     @rule(days=st.integers(-400, 400))
-    def clock_jumps(self, days: int) -> None:
+    def clock_jumps(self, days):
         Clock.offset = timedelta(days=days)
 
     @invariant()
-    def what_was_acknowledged_stays(self) -> None:
+    def what_was_acknowledged_stays(self):
         if self.folder.journal.exists():
             journal = replay(self.folder.journal)
             assert JournalCheck(journal.records).violations == []
             assert self.acknowledged <= set(History(journal.records).all_ends)
 
-    def teardown(self) -> None:
+    def teardown(self):
         """Run the sweep to its end without faults: each trial ends once, and no finished trial runs again."""
         try:
             self.disk.fails = 0
@@ -210,7 +210,7 @@ class Schedules(RuleBasedStateMachine):
             self.patch.undo()
             self.temporary.cleanup()
 
-    def _finish(self) -> None:
+    def _finish(self):
         self._start()
         assert self.session
         while start := self.scheduler.next(self.now_s):
@@ -225,7 +225,7 @@ class Schedules(RuleBasedStateMachine):
         assert JournalCheck(records).violations == []
 
 
-def play(examples: int) -> None:
+def play(examples):
     print(f"{examples} schedules from seed {SEED}")
     checks = [HealthCheck.too_slow, HealthCheck.filter_too_much]
     chosen = settings(

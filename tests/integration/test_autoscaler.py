@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -48,7 +47,7 @@ GOES_S = 90.0
 class Sweep:
     """A sweep in its own folder on an autoscaling cluster."""
 
-    def __init__(self, folder: Path, address: str) -> None:
+    def __init__(self, folder, address):
         self.folder, self.address = folder, address
         for name, text in (
             ("pausing.py", TRAINING),
@@ -58,7 +57,7 @@ class Sweep:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments):
         given = ("sweep=pausing", f"cluster.address={self.address}", f"hydra.searchpath=[file://{self.folder}/my]")
         return subprocess.Popen(
             [sys.executable, "-m", "orchestrator", *given, "report.html=false", *arguments],
@@ -69,13 +68,13 @@ class Sweep:
             text=True,
         )
 
-    def run(self, *arguments: str) -> tuple[int, str]:
+    def run(self, *arguments):
         process = self.start(*arguments)
         out, err = process.communicate(timeout=600)
         print(out, err)
         return process.returncode, out + err
 
-    def trials(self) -> pd.DataFrame:
+    def trials(self):
         return pd.read_csv(self.folder / "results/pausing/tables/trials.csv")
 
 
@@ -96,18 +95,18 @@ for _ in sys.stdin:
     print(json.dumps({"alive": sorted(alive), "asked": asked}), flush=True)
 """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address):
         command = [sys.executable, "-c", self.PROGRAM, address]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen(command, env=os.environ | PLAIN, text=True, **pipes)
 
-    def now(self) -> dict[str, object]:
+    def now(self):
         assert self._process.stdin and self._process.stdout
         print(file=self._process.stdin, flush=True)
         nodes: dict[str, object] = json.loads(self._process.stdout.readline())
         return nodes
 
-    def until(self, **wanted: object) -> float:
+    def until(self, **wanted):
         """Wait until Ray reports this; return the seconds."""
         began = time.monotonic()
         while not wanted.items() <= (nodes := self.now()).items():
@@ -115,10 +114,10 @@ for _ in sys.stdin:
             time.sleep(0.5)
         return time.monotonic() - began
 
-    def __enter__(self) -> "Look":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         self._process.communicate()
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -27,11 +26,11 @@ COMMAND = (
 
 class Command(Place):
     @property
-    def results(self) -> Path:
+    def results(self):
         return self.folder / "results" / "batch_scaling"
 
     @property
-    def runs(self) -> int:
+    def runs(self):
         """How often the command has started."""
         return (self.folder / "log.txt").read_text().count("a line")
 

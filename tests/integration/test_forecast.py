@@ -14,7 +14,7 @@ SWEEP = [
 ]
 
 
-def told(folder: Path, mode: str) -> dict[str, object]:
+def told(folder, mode):
     code = (
         "import sys\n"
         "from orchestrator.cli.app import main\n"

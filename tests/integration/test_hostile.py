@@ -3,7 +3,6 @@
 import os
 import shutil
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,7 @@ def train(config, context):
 """
 
 
-def orchestrate(folder: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
+def orchestrate(folder, *arguments, **environment):
     """Return the exit status, stdout and stderr."""
     variables = os.environ | {"PYTHONPATH": f"{ROOT}:{folder}"} | environment
     driver = Forked(["backend=inprocess", *arguments], folder, variables)

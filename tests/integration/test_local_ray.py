@@ -4,7 +4,6 @@ import ipaddress
 import os
 import signal
 import stat
-import subprocess
 import tempfile
 import time
 from contextlib import suppress
@@ -25,7 +24,7 @@ def short():
         yield Path(folder)
 
 
-def listening(processes: list[psutil.Process]) -> set[tuple[str, str]]:
+def listening(processes):
     """Return program and address of everything that these processes listen on."""
     listeners = set()
     for process in processes:
@@ -36,7 +35,7 @@ def listening(processes: list[psutil.Process]) -> set[tuple[str, str]]:
     return listeners
 
 
-def is_loopback(address: str) -> bool:
+def is_loopback(address):
     ip = ipaddress.ip_address(address)
     return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
 
@@ -63,7 +62,7 @@ def test_ray_of_one_machine_is_out_of_reach_and_leaves_no_files(place, short):
 ON_RAY = ("sweep=traced", *SMALL, "backend=ray", "cluster.dashboard=false", "resources.device=cpu")
 
 
-def own_process(driver: "subprocess.Popen[str]", program: str) -> psutil.Process:
+def own_process(driver, program):
     """Return the process of a driver that runs this program; a rank has the name of its trial."""
     named = {process.name(): process for process in psutil.Process(driver.pid).children(recursive=True)}
     others = ("ray::Supervisor", "ray::Dashboard", "ray::RuntimeEnv", "ray::IDLE")

@@ -1,7 +1,6 @@
 """Test that a disturbed timing is repeated without the whole training, also by the next driver."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,7 +16,7 @@ ASKED = (
 KEPT = ("accuracy", "val_accuracy", "loss", "epochs", "steps", "wall_s", "attempt")
 
 
-def disturb(journal: Path) -> None:
+def disturb(journal):
     """Mark timings in the journal as disturbed by other programs."""
     records = []
     for record in map(decode, journal.read_bytes().splitlines()):
@@ -36,15 +35,15 @@ def test_the_next_driver_repeats_a_disturbed_timing(tmp_path, dies, target):
     folder = tmp_path / "results/batch_scaling"
     journal = folder / "journal.jsonl"
 
-    def orchestrate(*more: str, **environment: str) -> int:
+    def orchestrate(*more, **environment):
         ended = command.orchestrate(tmp_path, *ASKED, f"report.target={target}", *more, **environment)
         assert ended.returncode in (0, -9), ended.stdout + ended.stderr
         return int(ended.returncode)
 
-    def row() -> dict[str, object]:
+    def row():
         return pd.read_csv(folder / "tables/trials.csv").iloc[0].dropna().to_dict()
 
-    def timed() -> list[dict[str, object]]:
+    def timed():
         lines = map(json.loads, journal.read_text().splitlines())
         return [line["value"] for line in lines if line["kind"] == "finished" and line["value"]["measures"]]
 

@@ -24,28 +24,28 @@ HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
 class Screen:
     """The output that arrives at a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._ours, self.theirs = pty.openpty()
         termios.tcsetwinsize(self.theirs, (40, COLUMNS))
         self._said = b""
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def _listen(self) -> None:
+    def _listen(self):
         while told := self._read():
             self._said += told
 
-    def _read(self) -> bytes:
+    def _read(self):
         try:
             return os.read(self._ours, 4096)
         except OSError:  # what Linux says once nobody has the other side open
             return b""
 
     @property
-    def text(self) -> str:
+    def text(self):
         return self._said.decode(errors="replace")
 
-    def whole(self) -> str:
+    def whole(self):
         """Return the output once all writers have ended."""
         self._listener.join(timeout=60)
         return self.text

@@ -12,7 +12,6 @@ import pytest
 
 from orchestrator.store.history import History
 from orchestrator.store.journal import replay
-from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault
 from tests.unit.orchestrator.decision.deciding import codes, decided_with_frames
 
@@ -83,13 +82,13 @@ class Seen:
     trials: pd.DataFrame
     caveats: list[str]
 
-    def has_notes(self, *batches: int) -> bool:
+    def has_notes(self, *batches):
         """Return whether the trials with these batches have a note, and no others."""
         with_note = self.trials.loc[self.trials["note"] != "", "device_batch_size"]
         return set(with_note) == set(batches)
 
     @property
-    def is_short(self) -> bool:
+    def is_short(self):
         return bool((self.trials["work_done"] < 0.98).any())
 
 
@@ -124,7 +123,7 @@ WAYS = {
 }
 
 
-def undisturbed(record: TrialRecord) -> TrialRecord:
+def undisturbed(record):
     """Return the record as a longer trial on a quiet machine would have it: timings are not the subject here."""
     return replace(record, metrics=record.metrics | {"window_s": 5.0, "window_steps": 600, "foreign_cpu": 0.0})
 

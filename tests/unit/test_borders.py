@@ -121,7 +121,7 @@ FILES = {name: file for arrow in ARROWS for name, file in (arrow[:2], arrow[3:])
 PLACES = re.findall(r"`(\w+)` in `([\w/.]+/\w+\.py)`", CONTRIBUTING)
 
 
-def _used_names(file: str) -> set[str]:
+def _used_names(file):
     """Return the names that a module's code uses, defines or imports, and the keys that it writes as text."""
     nodes = list(ast.walk(ast.parse((ROOT / file).read_text())))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}

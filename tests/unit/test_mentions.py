@@ -1,7 +1,6 @@
 """Check that every file, module and name exists that docstrings, comments, strings and documents mention."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ SHIPPED = re.compile(r"(?<![\w/.-])(?:conf|docs|examples)(?:/[\w-]+)+(?:\.\w+)*"
 DOTTED = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})(?:\.[a-z]\w*)+(?:[.:]\w+)*")
 
 
-def texts() -> Iterator[Path]:
+def texts():
     folders = [path for name in WHERE if (ROOT / name).is_dir() for path in (ROOT / name).rglob("*")]
     results = ROOT / "docs" / "results"  # these name the code of their day
     for path in [*ROOT.glob("*"), *folders]:
@@ -32,12 +31,12 @@ def texts() -> Iterator[Path]:
             yield path
 
 
-def exists(path: str) -> bool:
+def exists(path):
     """Return whether a file or folder exists; a module may be named without its ending."""
     return path in BUILT | READERS | ELSEWHERE or any((ROOT / f"{path}{ending}").exists() for ending in ("", ".py"))
 
 
-def resolves(dotted: str) -> bool:
+def resolves(dotted):
     """Return whether a dotted name is a module, or a name in one."""
     parts, place, words = re.split("[.:]", dotted), ROOT, []
     for number, part in enumerate(parts):
@@ -55,12 +54,12 @@ def resolves(dotted: str) -> bool:
     return bool(code) and all(re.search(rf"\b{word}\b", code) for word in words)
 
 
-def untrue(text: str) -> list[str]:
+def untrue(text):
     paths = [path for path in PATH.findall(text) if not exists(path)]
     return paths + [name for name in DOTTED.findall(text) if not resolves(name)]
 
 
-def untrue_of_files(text: str) -> list[str]:
+def untrue_of_files(text):
     """Return missing files that configs, documents and examples name; tests make some themselves."""
     return [path for path in SHIPPED.findall(text) if not exists(path)]
 

@@ -4,7 +4,6 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,7 +66,7 @@ _SUSPECT = re.compile(
 _BETWEEN_LITERALS = re.compile(r"[\"']\s*f?[\"']")
 
 
-def _files() -> Iterator[Path]:
+def _files():
     for package in PACKAGES:
         yield from sorted((ROOT / package).rglob("*.py"))
     yield from sorted((ROOT / "conf").rglob("*.yaml"))
@@ -76,7 +75,7 @@ def _files() -> Iterator[Path]:
     yield from sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md")])
 
 
-def violations_in(path: Path, text: str) -> list[str]:
+def violations_in(path, text):
     """Return the line and the reason of each violation in a file."""
     if path.suffix != ".py":
         lines = enumerate(text.splitlines(), 1)
@@ -99,7 +98,7 @@ def violations_in(path: Path, text: str) -> list[str]:
     return violations + [f"{line}: {phrase.group()}" for line, text in texts if (phrase := _PHRASE.search(text))]
 
 
-def _name(node: ast.AST) -> str:
+def _name(node):
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return node.name
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from studies.conv2d import Settings, margins, scipy_call, torch_call
 from tests.unit.trainables.ranks import fields_of, request, run, run_two
@@ -12,11 +11,11 @@ from trainables import rank
 SETTINGS: dict[str, Any] = {"side": 12, "window_s": 0.0, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0}
 
 
-def asked(**settings: Any) -> dict[str, Any]:
+def asked(**settings):
     return {"trainable": "studies.conv2d:train", "config": {"trainable": SETTINGS | settings}}
 
 
-def convolved(images: Tensor, weight: Tensor) -> Tensor:
+def convolved(images, weight):
     """Compute the definition term by term: output (i, j) is centred on image (i, j)."""
     size = weight.shape[-1]
     before = margins(size)[0]
@@ -56,7 +55,7 @@ def test_phases_are_reported():
     phases: list[str] = []
     answer = fields_of(rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append))
     assert answer["status"] == "ok" and [phase for phase in phases if phase != "reported"] == [
-        *("training", "", "warmup", "", "window", ""),
+        *("training", "", "warmup", "", "window", "")
     ]
 
 

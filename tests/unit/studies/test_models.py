@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 import torch
 from torch.nn import functional
@@ -9,7 +7,7 @@ from trainables.models import build
 MNIST, CIFAR, NUCLEI = (1, 28, 28), (3, 32, 32), (1, 256, 256)
 
 
-def built(name: str, input_shape: tuple[int, int, int], num_classes: int = 10, **options: Any) -> torch.nn.Module:
+def built(name, input_shape, num_classes=10, **options):
     return build({"name": f"studies.models:{name}"} | options, input_shape=input_shape, num_classes=num_classes)
 
 

@@ -148,10 +148,7 @@ def test_full_is_the_default_scale():
     ("arguments", "told"),
     [
         (["published/unequal"], "did you mean sweep=published/unequal_pair"),
-        (
-            ["published/unequal_pair", "scale=smal"],
-            "scale=smal: there is no scale 'smal' .did you mean scale=small",
-        ),
+        (["published/unequal_pair", "scale=smal"], "scale=smal: there is no scale 'smal' .did you mean scale=small"),
         (["batch_scaling", "scale=small"], "sweep=batch_scaling has no scales"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from orchestrator.store.journal import encode
-from orchestrator.store.record import Kind, Record, TrialRecord
+from orchestrator.store.record import Kind, Record
 from orchestrator.store.results_folder import JOURNAL
 from studies.published_tables import TABLES, Published, experiment, measured_cells, published_markdown, write
 from sweeps.status import Status
@@ -31,7 +31,7 @@ TABLE: dict[str, Any] = {
 }
 
 
-def rows_of(table: dict[str, Any], records: list[TrialRecord]) -> list[list[str]]:
+def rows_of(table, records):
     """The cells of the Markdown table, without its two heading lines."""
     text = published_markdown(Published.of(table), collect(records, scaling="weak")[1])
     lines = [line for line in text.splitlines() if line.startswith("|")][2:]

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 
 from studies.same_batch import SameInputs, errors
@@ -11,7 +9,7 @@ from trainables.process_group import RankGroup
 SAME = "studies.same_batch:train"
 
 
-def config(**settings: Any) -> dict[str, Any]:
+def config(**settings):
     exact = CONFIG["trainable"] | {"precision": "fp64", "loader": {"workers": 1}}
     return {"trainable": exact | settings, "budget": {"epochs": 1}}
 

@@ -12,15 +12,15 @@ FOLDER = "studies.segmentation:SegmentationFolder"
 RANDOM = np.random.default_rng(0)
 
 
-def images(*shape: int) -> np.ndarray:
+def images(*shape):
     return RANDOM.integers(256, size=shape, dtype=np.uint8)
 
 
-def half(content: bytes) -> bytes:
+def half(content):
     return content[: len(content) // 2]
 
 
-def save_pairs(root: Path, mode: str = "L", size: tuple[int, int] = (8, 6)) -> None:
+def save_pairs(root, mode="L", size=(8, 6)):
     """Save three training pairs and a validation pair, width × height, masks with instances 0, 1, 2."""
     for split, count in (("train", 3), ("val", 1)):
         for kind in ("images", "masks"):

@@ -1,5 +1,4 @@
 import time
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from trainables.timed_window import device_pause
 SLOWED = "studies.slow_down:train"
 
 
-def slowed(rank: int, factor: float) -> dict[str, Any]:
+def slowed(rank, factor):
     return EXACT | {"trainable": EXACT["trainable"] | {"slow_down": {"rank": rank, "factor": factor}}}
 
 

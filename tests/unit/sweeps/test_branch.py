@@ -7,8 +7,7 @@ import pytest
 
 from sweeps.branch import BRANCH_TOKENS, base_of, point_of, with_bases
 from sweeps.errors import ConfigError
-from sweeps.sweep import Setup, Sweep, trials
-from sweeps.trial import TrialSpec
+from sweeps.sweep import Sweep, trials
 from tests.unit.sweeps.setups import setup
 
 AXES: dict[str, list[Any]] = {
@@ -20,7 +19,7 @@ AXES: dict[str, list[Any]] = {
 }
 
 
-def setup_of(config_axes: dict[str, Any], **config: Any) -> Setup:
+def setup_of(config_axes, **config):
     settings = {"branch_window_tokens": 1024, "branch_tokens": config_axes.get(BRANCH_TOKENS)}
     sections: dict[str, dict[str, Any]] = {
         "data": {"epoch_tokens": 1024},
@@ -32,8 +31,8 @@ def setup_of(config_axes: dict[str, Any], **config: Any) -> Setup:
     return setup(config=made, identity={"config": config_axes})
 
 
-def grown(axes: dict[str, list[Any]], **config: Any) -> list[TrialSpec]:
-    def expanded(of: dict[str, list[Any]]) -> list[TrialSpec]:
+def grown(axes, **config):
+    def expanded(of):
         return trials(Sweep(name="s", axes=of), lambda point: setup_of(dict(point), **config))
 
     return with_bases(expanded(axes), lambda point: expanded({axis: [value] for axis, value in point.items()})[0])

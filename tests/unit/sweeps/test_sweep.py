@@ -136,7 +136,7 @@ def test_a_side_of_the_batch_must_be_given_and_both_must_agree():
     [
         ("data_parallel", {"device_batch_size": [32]}, 1, (128,), 0.4),  # a device batch for each of its GPUs
         ("ddp_unequal", {"global_batch_size": [33]}, 4, (9, 8, 8, 8), 0.1 * 33 / 32),
-        ("independent", {"device_batch_size": [64]}, 4, (64,) * 4, 0.2),  # each model has the rate of its own batch
+        ("independent", {"device_batch_size": [64]}, 4, (64,) * 4, 0.2),  # each model has its rate
     ],
 )
 def test_a_strategy_decides_on_ranks_shares_and_rate(strategy, batch, ranks, shares, lr):

@@ -6,7 +6,6 @@ import pickle
 import stat
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,11 @@ from trainables.checkpoints import CheckpointPace
 from trainables.context import Context
 
 
-def context(folder: Path | None, rank: int = 0, world_size: int = 1, **other: Any) -> Context:
+def context(folder, rank=0, world_size=1, **other):
     return Context.alone(trial_dir=folder, rank=rank, world_size=world_size, **other)
 
 
-def files(folder: Path) -> list[str]:
+def files(folder):
     return sorted(path.name.partition("-")[0] for path in (folder / "checkpoint").iterdir())
 
 
@@ -59,10 +58,10 @@ def test_two_generations_are_kept_without_code(tmp_path):
 class Evil:
     """An object whose unpickling calls `os.mkdir`."""
 
-    def __init__(self, witness: Path) -> None:
+    def __init__(self, witness):
         self._witness = witness
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return os.mkdir, (str(self._witness),)
 
 
@@ -103,7 +102,7 @@ def test_crash_while_writing_leaves_the_previous_generation(tmp_path, monkeypatc
     trial = context(tmp_path)
     trial.checkpoint({"epoch": 1})
 
-    def crash(descriptor: int) -> None:
+    def crash(descriptor):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(checkpoints.os, "fsync", crash)
@@ -113,7 +112,7 @@ def test_crash_while_writing_leaves_the_previous_generation(tmp_path, monkeypatc
 
 
 def test_full_disk_is_a_remark(tmp_path, monkeypatch):
-    def full(descriptor: int) -> None:
+    def full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints.os, "fsync", full)

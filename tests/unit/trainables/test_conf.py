@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from trainables.supervised.settings import TrainingSettings
 CONF = Path(__file__).parents[3] / "conf"
 
 
-def configs(group: str) -> dict[str, dict[str, Any]]:
+def configs(group):
     """The configs of a group, without those that only change another one for a shipped sweep."""
     read = {path.stem: yaml.safe_load(path.read_text()) for path in (CONF / group).glob("*.yaml")}
     return {name: config for name, config in read.items() if "defaults" not in config}

@@ -2,23 +2,13 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from sweeps.trial import RankRequest
-from tests.unit.trainables.ranks import (
-    CONFIG,
-    Processes,
-    context_of,
-    rendezvous,
-    request,
-    supervised_trial,
-    without_times,
-)
+from tests.unit.trainables.ranks import CONFIG, context_of, rendezvous, request, supervised_trial, without_times
 from trainables import checkpoints, isolation, rank
 from trainables.context import Context
 from trainables.supervised.training import SupervisedTrial
@@ -56,7 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def normed(*, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def normed(*, input_shape, num_classes):
     body = nn.Sequential(nn.Conv2d(input_shape[0], 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
     return body.append(nn.Linear(4 * (input_shape[1] - 2) * (input_shape[2] - 2), num_classes))
 
@@ -64,15 +54,15 @@ def normed(*, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
 class StopAfter:
     """Asks for the end when it is asked so many times whether to stop."""
 
-    def __init__(self, looks: int) -> None:
+    def __init__(self, looks):
         self._looks = looks
 
-    def __call__(self) -> bool:
+    def __call__(self):
         self._looks -= 1
         return self._looks < 0
 
 
-def bits(asked: RankRequest, folder: Path | None, looks: int | None = None) -> dict[str, Any]:
+def bits(asked, folder, looks=None):
     """Train in this process, from a clean slate; the final weights, and all that was told."""
     rows: list[dict[str, Any]] = []
     stop = StopAfter(looks) if looks is not None else lambda: False
@@ -90,7 +80,7 @@ def bits(asked: RankRequest, folder: Path | None, looks: int | None = None) -> d
     return {"weights": weights, "told": told, "stopped": trial.stopped, "remarks": context.remarks}
 
 
-def asked_of(case: dict[str, Any], **other: Any) -> RankRequest:
+def asked_of(case, **other):
     given = {key: value for key, value in (case | other).items() if key not in ("config", "rule")}
     asked = request(config={"trainable": OFTEN} | case["config"], **given)
     if "rule" not in case:
@@ -122,7 +112,7 @@ def test_crash_after_an_epoch_changes_no_bit(tmp_path, monkeypatch):
     asked = asked_of(CASES["momentum"])
     whole = bits(asked, None)
 
-    def crash(row: dict[str, Any]) -> None:
+    def crash(row):
         if row["epoch"] == 3:
             raise RuntimeError("on purpose")
 
@@ -145,7 +135,7 @@ def test_a_crash_after_the_last_epoch_repeats_none(name, tmp_path, monkeypatch):
     assert answer.status == "ok" and answer.metrics["epochs"] == 3, answer.note
 
 
-def both(pair: Processes, asked: RankRequest, folder: Path | None, looks: int | None = None) -> list[dict[str, Any]]:
+def both(pair, asked, folder, looks=None):
     asked = replace(asked, rendezvous=rendezvous(), gang_id=f"{folder}{looks}")
     own = (replace(asked, rank=rank) for rank in (0, 1))
     return pair.call(bits, *((of_rank, folder, looks if of_rank.rank == 1 else None) for of_rank in own))
@@ -206,5 +196,5 @@ def test_checkpoint_of_a_trial_is_plain(tmp_path):
     rank.run(request(trial_dir=str(tmp_path)), lambda row: None, StopAfter(1))
     [path] = (tmp_path / "checkpoint").iterdir()
     assert set(torch.load(path, weights_only=True)["state"]) == {
-        *("replica", "progress", "layout", "batch", "laps", "mean_loss"),
+        *("replica", "progress", "layout", "batch", "laps", "mean_loss")
     }

@@ -21,7 +21,7 @@ def file(tmp_path, monkeypatch):
 def test_fact_is_computed_once_until_the_file_changes(file):
     calls: list[Path] = []
 
-    def size(path: Path) -> int:
+    def size(path):
         calls.append(path)
         return len(path.read_bytes())
 

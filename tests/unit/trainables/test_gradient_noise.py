@@ -1,16 +1,14 @@
 """Gradient noise by hand: the gradients of a linear model without bias are its inputs."""
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from sweeps.layout import Layout
 from sweeps.lr_rule import LearningRate
-from sweeps.trial import Batch, RankRequest
+from sweeps.trial import Batch
 from tests.unit.trainables.ranks import CONFIG, rendezvous, request, run
 from tests.unit.trainables.supervised.test_training import EXACT, trained
 from trainables import gradient_noise, process_group
@@ -21,12 +19,12 @@ from trainables.step import strategies
 DIMENSIONS = 6
 
 
-def samples(count: int) -> Tensor:
+def samples(count):
     source = torch.Generator().manual_seed(5)
     return 1 + torch.randn(count, DIMENSIONS, generator=source, dtype=torch.float64)
 
 
-def by_hand(step: Tensor, sizes: list[int]) -> tuple[float, float]:
+def by_hand(step, sizes):
     """Signal and noise of a step whose parts have these sizes."""
     small = sum(part.mean(0).square().sum().item() for part in step.split(sizes)) / len(sizes)
     harmonic = len(sizes) / sum(1 / size for size in sizes)
@@ -34,9 +32,7 @@ def by_hand(step: Tensor, sizes: list[int]) -> tuple[float, float]:
     return estimate.signal, estimate.noise
 
 
-def measured(
-    rank: int, shares: tuple[int, ...], accumulate: int, meet: str | None, wire: torch.dtype | None = None
-) -> tuple[float, float]:
+def measured(rank, shares, accumulate, meet, wire=None):
     """One step with the rank's part of the samples, whose labels are what the loss adds up; whole ones for a `wire`."""
     batch = Batch(global_batch_size=sum(shares) * accumulate, grad_accum_steps=accumulate, shares=shares)
     layout = Layout(strategy="ddp" if len(shares) > 1 else "single", replicas=len(shares))
@@ -129,7 +125,7 @@ def test_adascale_with_one_part_keeps_the_reference_rate():
     assert not at_the_reference["note"] and at_the_reference["metrics"]["gain"] == 1
 
 
-def adascale(**other: Any) -> RankRequest:
+def adascale(**other):
     """20 steps of 64 samples, that is 80 of the reference batch."""
     rates = LearningRate(rule="adascale", reference_batch_size=16, value=0.05, warmup_from=0.05)
     return request(config={"schedule": {"name": "constant"}}, rates=rates, **other)
@@ -205,15 +201,7 @@ def test_noise_scale_needs_signal_and_is_not_negative(signal, noise, scale):
     assert smoothed.noise_scale == scale
 
 
-def watching(
-    rule: str = "none",
-    *,
-    passes: int = 2,
-    reference_batch_size: int = 16,
-    wanted: bool = False,
-    visible: bool = True,
-    model: nn.Module | None = None,
-) -> tuple[NoiseWatch, Context]:
+def watching(rule="none", *, passes=2, reference_batch_size=16, wanted=False, visible=True, model=None):
     """Watch a step of 64 samples, in so many passes of one rank."""
     batch = Batch(global_batch_size=64, grad_accum_steps=passes, shares=(64 // passes,))
     context = Context.alone(batch=batch)
@@ -222,7 +210,7 @@ def watching(
     return NoiseWatch(model or nn.Linear(2, 2), context, rank_group, wanted=wanted, visible=visible), context
 
 
-def of(signal: float, noise: float) -> dict[str, Any]:
+def of(signal, noise):
     """The state of gradients that were measured often enough, with these averages."""
     return {"steps": 10, "smoothed": [signal, noise, 1.0], "under_way": None}
 

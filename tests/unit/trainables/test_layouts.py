@@ -3,19 +3,16 @@
 import os
 import pickle
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from orchestrator.backends.backend import outcome_of
 from sweeps.rank_exit import CONNECTION_ERROR, Cause
 from sweeps.status import Status
-from sweeps.trial import RankRequest
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request
 from trainables import rank
 
@@ -60,15 +57,15 @@ def tokens(tmp_path_factory):
 class StopAfter:
     """Asks for the end when it is asked so many times whether to stop."""
 
-    def __init__(self, looks: int) -> None:
+    def __init__(self, looks):
         self._looks = looks
 
-    def __call__(self, **_: Any) -> bool:
+    def __call__(self, **_):
         self._looks -= 1
         return self._looks < 0
 
 
-def train(asked: RankRequest, looks: int) -> tuple[list[float], str]:
+def train(asked, looks):
     """Train as one rank; return the loss of each epoch and, if there is one, the last validation loss; and the note."""
     rows: list[dict[str, Any]] = []
     answer = rank.run(asked, rows.append, StopAfter(looks))
@@ -77,11 +74,11 @@ def train(asked: RankRequest, looks: int) -> tuple[list[float], str]:
     return [row["loss"] for row in rows] + validation, answer.note
 
 
-def train_out_of_memory(asked: RankRequest, failing_rank: int, folder: Path) -> None:
+def train_out_of_memory(asked, failing_rank, folder):
     """Train as one rank and write its exit; the failing rank runs out of memory in a later forward pass."""
     calls = 0
 
-    def before_forward(module: nn.Module, _: object) -> None:
+    def before_forward(module, _):
         nonlocal calls
         calls += 1
         if calls > 100 and module.training:
@@ -96,16 +93,14 @@ def train_out_of_memory(asked: RankRequest, failing_rank: int, folder: Path) -> 
         os._exit(0)
 
 
-def losses(
-    four: Processes, tokens: Path, layout: dict[str, Any], *, steps: int = FEW, looks: int = 10**6, **changes: Any
-) -> list[float]:
+def losses(four, tokens, layout, *, steps=FEW, looks=10**6, **changes):
     """Return the losses of each step, from rank 0. `changes` are of the trainable, except for sections and requests."""
     given = requests(tokens, layout, steps=steps, **changes)
     curve: list[float] = four.call(train, *((asked, looks) for asked in given))[0][0]
     return curve
 
 
-def requests(tokens: Path, layout: dict[str, Any], *, steps: int, **changes: Any) -> list[RankRequest]:
+def requests(tokens, layout, *, steps, **changes):
     """Return the request to each rank of a layout; `changes` as in `losses`."""
     sections = {key: changes.pop(key) for key in ("model", "data", "budget", "optimizer") if key in changes}
     asked = {key: changes.pop(key) for key in ("grad_accum_steps", "trial_dir") if key in changes}
@@ -125,7 +120,7 @@ def requests(tokens: Path, layout: dict[str, Any], *, steps: int, **changes: Any
     return [request(rank=rank, **given) for rank in range(ranks)]
 
 
-def assert_alike(curve: list[float], expected: list[float]) -> None:
+def assert_alike(curve, expected):
     assert len(curve) == len(expected) and curve == pytest.approx(expected, abs=TOLERANCE, rel=0)
 
 
@@ -151,7 +146,7 @@ def test_layout_has_the_losses_of_one_process(four, tokens, alone, layout, recom
 
 CASES: dict[str, dict[str, Any]] = {
     # AdamW and a clipped norm would hide the scale of gradients.
-    "images": IMAGES | {"optimizer": {"name": "sgd"}, "clip_grad_norm": None},
+    "images": IMAGES | {"optimizer": {"name": "sgd"}, "clip_grad_norm": None}
 }
 SLOW_CASES: dict[str, dict[str, Any]] = {
     "uneven shares": {"shares": (3, 2, 2, 1)},

@@ -10,7 +10,7 @@ from trainables.context import Context
 from trainables.process_group import RankGroup
 
 
-def both(pair: Processes, **other: object) -> list[dict]:
+def both(pair, **other):
     return pair.call(
         run, *((request("trainables.noop:train", rank=rank, shares=(4, 4), **other),) for rank in range(2))
     )
@@ -60,7 +60,7 @@ def test_shares_are_disjoint_and_complete(count, ranks):
     assert [place for rank_group in gangs for place in range(count)[rank_group.share_of(count)]] == list(range(count))
 
 
-def listened(rank: int, meet: str) -> list[str]:
+def listened(rank, meet):
     """Connect; return the addresses on which this process listens."""
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     connections = psutil.Process().net_connections(kind="inet")
@@ -72,7 +72,7 @@ def test_ranks_with_the_same_samples_have_the_same_share():
     assert [group.share_of(9) for group in groups] == [slice(0, 4), slice(0, 4), slice(4, 9), slice(4, 9)]
 
 
-def run_on_node(asked: dict, node: str) -> dict:
+def run_on_node(asked, node):
     """Run a trial as a rank of a node with this name."""
     with patch("socket.gethostname", return_value=node):
         return run(asked)
@@ -93,8 +93,8 @@ def test_ranks_of_one_machine_listen_on_the_loopback(pair):
     assert set(first) | set(second) == {"127.0.0.1"}
 
 
-def rank_local(rank: int, meet: str) -> str:
-    def work() -> int:
+def rank_local(rank, meet):
+    def work():
         return 1 // (1 - rank)
 
     rank_group = process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
@@ -112,10 +112,10 @@ def test_a_failed_rank_stops_the_others(pair):
 
 def test_a_rank_keeps_its_own_error():
     class Deaf(RankGroup):
-        def largest(self, *values: float) -> tuple[float, ...]:
+        def largest(self, *values):
             raise RuntimeError("the device does nothing any more")
 
-    def work() -> None:
+    def work():
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):

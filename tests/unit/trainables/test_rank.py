@@ -105,7 +105,7 @@ def test_provenance_is_reported():
 
 
 def test_a_sticky_device_error_does_not_hide_the_trial_error(monkeypatch):
-    def sticky() -> None:
+    def sticky():
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(rank.isolation, "leave", sticky)
@@ -124,7 +124,7 @@ def test_an_accuracy_in_percent_is_remarked():
     assert "scale: 0.01" in answer["note"]
 
 
-def wrapped(error: Exception) -> Exception:
+def wrapped(error):
     outer = ValueError("the compiler failed")
     outer.__cause__ = error
     return outer

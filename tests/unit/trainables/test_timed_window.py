@@ -24,28 +24,28 @@ ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
 class Stage:
     """A clock that only goes on when steps are taken."""
 
-    def __init__(self, *step_s: float) -> None:
+    def __init__(self, *step_s):
         """Seconds of the first steps; the last of them for all further ones."""
         self.now, self.steps, self.reads = 100.0, 0, 0
         self._step_s = step_s
 
-    def step(self) -> None:
+    def step(self):
         self.now += self._step_s[min(self.steps, len(self._step_s) - 1)]
         self.steps += 1
 
-    def read(self) -> float:
+    def read(self):
         self.reads += 1
         return self.now
 
 
-def measure(stage: Stage, *, pace: float, least_s: float = 2.0, least_steps: int = 50) -> Window:
+def measure(stage, *, pace, least_s=2.0, least_steps=50):
     clock = Clock("cpu", stage.read)
     return measure_window(
         stage.step, clock=clock, rank_group=ALONE, least_s=least_s, least_steps=least_steps, pace=pace
     )
 
 
-def warmed_up(stage: Stage, *, steps: int = 10, seconds: float = 0.4) -> float:
+def warmed_up(stage, *, steps=10, seconds=0.4):
     clock = Clock("cpu", stage.read)
     return warm_up(stage.step, clock=clock, rank_group=ALONE, warmup=Warmup(steps=steps, seconds=seconds))
 
@@ -70,7 +70,7 @@ def test_wrong_pace_is_corrected_by_the_missing_steps(pace, steps):
 class HalfAsFast:
     """A gang with a rank that takes twice as long as this one."""
 
-    def largest(self, seconds: float) -> list[float]:
+    def largest(self, seconds):
         return [2 * seconds]
 
 

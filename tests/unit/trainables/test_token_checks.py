@@ -1,8 +1,6 @@
 """Errors of a language model's config and of its texts, which name the numbers and the files that do not fit."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +9,7 @@ from trainables.supervised.settings import errors
 from trainables.token_checks import shape_errors
 
 
-def asked(
-    file: Path, *, model: dict[str, Any] | None = None, batches: list[int] | None = None, **data: Any
-) -> list[str]:
+def asked(file, *, model=None, batches=None, **data):
     """The errors of a request for a small model on this file."""
     gpt = {"name": "gpt", "layers": 1, "heads": 2, "width": 8, "sequence_length": 16, "vocabulary": 64}
     config = {

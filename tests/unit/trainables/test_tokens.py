@@ -25,7 +25,7 @@ from trainables.tokens import (
 )
 
 
-def with_header(tokens: np.ndarray, *, magic: int, version: int, count: int | None = None) -> bytes:
+def with_header(tokens, *, magic, version, count=None):
     header = np.zeros(256, dtype=np.int32)
     header[:3] = magic, version, len(tokens) if count is None else count
     return header.tobytes() + tokens.tobytes()
@@ -91,7 +91,7 @@ def test_held_out_sequences_are_drawn_by_seed():
     assert not starts[0] & starts[1] and len(starts[0] | starts[1]) == 100 and starts[1] != starts[2]
 
 
-def inputs(shares: tuple[int, ...], accum: int, rank: int, epoch_size: int | None = None) -> SequenceInputs:
+def inputs(shares, accum, rank, epoch_size=None):
     batch = Batch(global_batch_size=accum * sum(shares), grad_accum_steps=accum, shares=shares)
     part = Sequences([np.arange(4 * 50 + 1)], 4)
     return SequenceInputs(

@@ -1,7 +1,5 @@
 """Which cell each cell is compared with: rules that hold whatever the rows and their order."""
 
-from typing import Any
-
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -12,7 +10,7 @@ from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 
-def cell(gpus: int, batch: int, status: str = "ok", model: str = "H200") -> dict[str, Any]:
+def cell(gpus, batch, status="ok", model="H200"):
     return {
         "cell_id": f"{gpus}-{batch}-{model}",
         "gpus": gpus,
@@ -33,7 +31,7 @@ CELLS = pd.DataFrame(
 )
 
 
-def compared(cells: pd.DataFrame, **named: Any) -> dict[str, Any]:
+def compared(cells, **named):
     """The baseline of each cell, as weak scaling has it."""
     baselines = baseline_cells(cells, ["device_model", "device_batch_size"], named)
     return dict(zip(cells["cell_id"], baselines, strict=True))
@@ -107,7 +105,7 @@ def test_mixed_devices_have_no_accuracy_reference():
     ],
 )
 def test_machines_are_compared_by_id_then_by_name(own, other, same):
-    def ran(cell_id: str, on: dict[str, str]) -> dict[str, Any]:
+    def ran(cell_id, on):
         known = [frozenset([on[name]]) if name in on else frozenset() for name in ("host", "machine")]
         return {"cell_id": cell_id, "baseline_cell_id": "base", **dict(zip(MACHINES, known, strict=True))}
 

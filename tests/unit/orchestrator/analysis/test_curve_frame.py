@@ -14,7 +14,7 @@ from orchestrator.analysis.curve_frame import _columns_of, curves_frame, one_row
 from orchestrator.store.results_folder import ResultsFolder
 
 
-def write(results_folder: ResultsFolder, trial_id: str, content: bytes) -> None:
+def write(results_folder, trial_id, content):
     results_folder.trial(trial_id).mkdir()
     results_folder.metrics(trial_id).write_bytes(content)
 

@@ -1,24 +1,22 @@
 """Against an account made by hand."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from orchestrator.analysis.scaling_loss import BETWEEN_NODES, LATE, LOST, REMEDIES, REPEATED, UNDIVIDED, words_of
-from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 
-def parts(**seconds: float) -> dict[str, float]:
+def parts(**seconds):
     """A step that is the sum of its parts, and the throughput that 32 samples a rank make of it."""
     given = {"data": 0.0, "host": 0.0, "communication": 0.0, "imbalance": 0.0, "compute": 0.0} | seconds
     return {f"step_{part}_s": value for part, value in given.items()} | {"step_s": sum(given.values())}
 
 
-def summary(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
+def summary(one, two):
     records = [
         record_of(gpus, 0, metrics={**metrics, "samples_per_s": 32 * gpus / metrics["step_s"]})
         for gpus, metrics in ((1, one), (2, two))
@@ -90,7 +88,7 @@ def test_without_parts_of_a_step_there_is_no_loss():
     assert math.isnan(collect(records, scaling="weak")[1].iloc[0]["lost_rest"])
 
 
-def cells_of(metrics: Mapping[int, Mapping[str, Any]], **compared: Any) -> list[dict[str, Any]]:
+def cells_of(metrics, **compared):
     """The cells of such trials, by their GPUs."""
     records = [record_of(gpus, 0, metrics=dict(figures)) for gpus, figures in metrics.items()]
     return [dict(row) for row in collect(records, scaling="weak", **compared)[1].to_dict("records")]
@@ -132,7 +130,7 @@ def test_a_missing_part_leaves_the_rest_unknown():
     assert cell["remedy"] == ""
 
 
-def on_nodes(gpus: int, nodes: int, samples_per_s: float, **metrics: float) -> TrialRecord:
+def on_nodes(gpus, nodes, samples_per_s, **metrics):
     own = {"ranks": nodes, "strategy": "own_ranks", "axes": {"nodes": nodes}}
     return record_of(gpus, 0, metrics=metrics | {"samples_per_s": samples_per_s}, **own)
 

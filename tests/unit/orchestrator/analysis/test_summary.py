@@ -20,7 +20,6 @@ from orchestrator.analysis.by_seed import Differences, by_seed
 from orchestrator.analysis.summary import COLUMNS, further_axes, summary_frame
 from orchestrator.analysis.validity import timed_by_one_process
 from orchestrator.config.settings import ReportSection
-from orchestrator.store.record import TrialRecord
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
 from sweeps.errors import ConfigError
@@ -31,14 +30,14 @@ from tests.unit.orchestrator.records import record_of
 T2 = 4.302652729911275  # t(.975) with 2 degrees of freedom
 
 
-def measured(samples_per_s: float, accuracy: float, **other: float) -> dict[str, float]:
+def measured(samples_per_s, accuracy, **other):
     epoch_s = 1000 / samples_per_s
     return {"samples_per_s": samples_per_s, "epoch_s": epoch_s, "accuracy": accuracy, **other}
 
 
 @pytest.fixture
 def sweep():
-    def oom(seed: int) -> TrialRecord:
+    def oom(seed):
         return record_of(2, seed, Status.OOM, lr_rule="linear", note="CUDA out of memory", wall_s=3.0)
 
     return [
@@ -62,7 +61,7 @@ def cells(sweep):
     return cells_of(sweep, report=ReportSection(price_per_gpu_hour=3.6))
 
 
-def interval(row: Any, column: str) -> tuple[float, float, float]:
+def interval(row, column):
     return row[column], row[f"{column}_lo"], row[f"{column}_hi"]
 
 
@@ -168,7 +167,7 @@ def test_a_named_baseline_replaces_the_default():
     rates = {(1, "none"): 100, (2, "none"): 180, (1, "linear"): 90, (2, "linear"): 150}
     records = [record_of(gpus, lr_rule=rule, metrics=measured(rate, 0.9)) for (gpus, rule), rate in rates.items()]
 
-    def baselines(**named: Any) -> list[str]:
+    def baselines(**named):
         return list(collect(records, scaling="weak", baseline=named)[1]["baseline_cell_id"])
 
     assert baselines(lr_rule="none") == ["1-32-none"] * 4
@@ -229,7 +228,7 @@ def test_axes_may_have_any_name():
 
 
 def test_other_hardware_is_never_compared():
-    def on(model: str) -> dict[str, Any]:
+    def on(model):
         return {"provenance": {"device_model": model}, "metrics": measured(100, 0.9)}
 
     records = [
@@ -279,7 +278,7 @@ def test_on_cpus_the_device_is_cpu_and_nothing_costs():
 
 
 def test_cells_count_processes_that_timed_valid_seeds():
-    def trial(gpus: int, seed: int, process: str | None, **other: Any) -> TrialRecord:
+    def trial(gpus, seed, process, **other):
         told = {"device_model": "NVIDIA H200", "host": "a"} | ({"process": process} if process else {})
         told |= {} if gpus == 16 else {"torch": "2.11"}  # a command loads none
         return record_of(gpus, seed, metrics=measured(100, 0.9), provenance=told, **other)
@@ -298,7 +297,7 @@ def test_cells_count_processes_that_timed_valid_seeds():
 
 
 def test_launch_share_is_averaged_over_valid_gpu_trials():
-    def trial(gpus: int, seed: int, host_s: float, **other: Any) -> TrialRecord:
+    def trial(gpus, seed, host_s, **other):
         return record_of(gpus, seed, metrics=measured(100, 0.9) | {"step_s": 0.01, "step_host_s": host_s}, **other)
 
     records = [
@@ -424,7 +423,7 @@ def test_a_cell_has_the_first_of_several_faults(seeds, fault):
 
 
 def test_time_and_cost_to_the_target_equal_hand_computed_values():
-    def trial(gpus: int, seed: int, reached_s: float | None, speed: float) -> TrialRecord:
+    def trial(gpus, seed, reached_s, speed):
         reached = {} if reached_s is None else {"time_to_target_s": reached_s}
         metrics = {"train_s": 30.0, "samples_per_s": speed, "energy_j_per_sample": 2.0, "noise_scale": 40.0 + seed}
         return record_of(gpus, seed, metrics=metrics | reached)
@@ -451,7 +450,7 @@ def test_time_and_cost_to_the_target_equal_hand_computed_values():
 def test_expected_time_includes_seeds_that_missed_the_target():
     """(2 + 30 + 30) s / 1; a cell of one seed has its own time, and one that nobody reached in has none."""
 
-    def trial(gpus: int, seed: int, **reached: float) -> TrialRecord:
+    def trial(gpus, seed, **reached):
         return record_of(gpus, seed, metrics={"train_s": 30.0, "samples_per_s": 100.0} | reached)
 
     lucky = [trial(1, 0, time_to_target_s=2.0), trial(1, 1), trial(1, 2)]
@@ -460,11 +459,11 @@ def test_expected_time_includes_seeds_that_missed_the_target():
     assert cells["n_reached"].tolist() == [1, 1, 0]
 
 
-def cells_of(records: list[TrialRecord], **options: Any) -> pd.DataFrame:
+def cells_of(records, **options):
     return collect(records, scaling="weak", reference_batch_size=32, **options)[1].set_index("cell_id")
 
 
-def accuracies(gpus: int, values: list[float]) -> list[TrialRecord]:
+def accuracies(gpus, values):
     return [record_of(gpus, seed, metrics={"accuracy": value}) for seed, value in enumerate(values)]
 
 
@@ -491,7 +490,7 @@ OK = pd.DataFrame(
 CELLS = pd.Index(["a", "b", "c", "d", "none"])
 
 
-def against_a() -> Differences:
+def against_a():
     return Differences.of(OK, "accuracy", CELLS, pd.Series(["a"] * len(CELLS), index=CELLS))
 
 

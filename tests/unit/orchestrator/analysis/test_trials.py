@@ -27,7 +27,7 @@ from orchestrator.config.request import Metric
 from orchestrator.config.settings import ReportSection
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, replay
-from orchestrator.store.record import Kind, TrialRecord
+from orchestrator.store.record import Kind
 from orchestrator.tables.speedup import speedup_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
@@ -189,7 +189,7 @@ def test_numbers_of_more_than_64_bits_are_text(number, cell):
     assert trials_frame([record_of(1, axes={"data.key": number})])["data.key"][0] == cell
 
 
-def ran(seed: int, began_s: int, ended_s: int, host: Any = "a", **given: Any) -> TrialRecord:
+def ran(seed, began_s, ended_s, host="a", **given):
     at = {
         "wall_s": float(ended_s - began_s),
         "finished_at": f"2026-01-01T00:{ended_s // 60:02}:{ended_s % 60:02}+00:00",
@@ -239,7 +239,7 @@ def test_a_trial_that_never_ran_has_no_co_tenants():
 
 
 def test_machines_are_distinguished_by_id_not_by_name():
-    def of(*machines: tuple[str, str]) -> list[float]:
+    def of(*machines):
         told = ({"host": host, "machine": machine, "device_model": "H200"} for host, machine in machines)
         return cotenants([ran(seed, 0, 100, provenance=where) for seed, where in enumerate(told)])
 
@@ -309,7 +309,7 @@ def test_a_slow_trial_of_a_cell_is_noted():
 
 
 def test_rules_that_disagree_on_one_speed_are_noted():
-    def trial(rule: str, rate: float, **fields: Any) -> TrialRecord:
+    def trial(rule, rate, **fields):
         return record_of(1, 0, lr_rule=rule, metrics={"samples_per_s": rate}, **fields)
 
     slow = trial("sqrt", 70.0)
@@ -331,7 +331,7 @@ def test_collapsed_trials_are_marked():
 
 
 def test_losses_of_two_seeds_do_not_collapse():
-    def marks(seeds: int) -> list[bool]:
+    def marks(seeds):
         losses = {1: [2.0, 2.01, 2.0], 2: [2.0, 4.0, 2.0]}
         records = [record_of(g, s, metrics={"val_loss": losses[g][s]}) for g in losses for s in range(seeds)]
         trials, _ = collect(records, scaling="weak", metric=Metric.named("val_loss"))

@@ -11,7 +11,7 @@ from sweeps.status import Status
 from tests.contract.trials import Recorder
 
 
-def watch(ranks: int = 2, **limits: float) -> HangWatch:
+def watch(ranks=2, **limits):
     return HangWatch(Settings(**{"hang_s": None, **limits}), ranks=ranks, now=100.0)
 
 
@@ -101,7 +101,7 @@ DIED_WITH_NODE = died(1, "node died", "", cause=Cause.NODE)
 RANKS = [f"rank {rank}" for rank in range(5)]
 
 
-def ok(rank: int) -> RankExit:
+def ok(rank):
     return RankExit(rank=rank, metrics={"accuracy": rank}, provenance={"host": f"n{rank}"})
 
 

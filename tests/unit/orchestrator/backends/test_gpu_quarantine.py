@@ -12,7 +12,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(gpu_quarantine, "WAIT_S", 0.2)
 
 
-def ended() -> None:
+def ended():
     """The processes that took GPUs so far are gone."""
     while gpu_quarantine._held:
         os.close(gpu_quarantine._held.pop())
@@ -45,7 +45,7 @@ def test_previous_process_of_a_gpu_is_waited_for(tmp_path, monkeypatch):
     assert take(["1"], {"0"}, 2, tmp_path) == ["1"]
     looks = iter(range(3))
 
-    def sleep(seconds: float) -> None:
+    def sleep(seconds):
         if next(looks) == 2:
             ended()
 

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from sweeps.printable import HARMFUL
 from tests.unit.orchestrator.records import record_of
 
 
-def write_results(root: Path, factor: float = 1.0, code: str = "old") -> None:
+def write_results(root, factor=1.0, code="old"):
     folder = ResultsFolder(root)
     folder.create()
     with Journal.open(folder.journal) as journal:
@@ -33,7 +32,7 @@ def start(tmp_path, capsys):
     write_results(tmp_path / "batch_scaling")
     write_results(tmp_path / "other", factor=2.0, code="new")
 
-    def run(*arguments: str) -> tuple[int, str]:
+    def run(*arguments):
         status = main(["sweep=batch_scaling", f"results_dir={tmp_path}", *arguments])
         told = capsys.readouterr()
         return status, told.out + told.err

@@ -5,9 +5,8 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -35,7 +34,7 @@ RECORDED = (
 def report(tmp_path, capsys):
     write_results(tmp_path / "some" / "kept", *RECORDED)
 
-    def run(*arguments: str) -> tuple[int, str]:
+    def run(*arguments):
         status = main(["mode=report", "report.html=false", *arguments])
         told = capsys.readouterr()
         return status, told.out + told.err
@@ -153,8 +152,8 @@ def test_a_report_composes_once_and_reads_the_journal_once(report, tmp_path, mon
     assert sorted(calls) == ["compose", "replay"]
 
 
-def counted(function: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
-    def called(*arguments: Any, **keywords: Any) -> Any:
+def counted(function, calls):
+    def called(*arguments, **keywords):
         calls.append(function.__name__)
         return function(*arguments, **keywords)
 
@@ -258,7 +257,7 @@ HOSTILE = (
 )
 
 
-def history_of(*arguments: Any, **driver: Any) -> History:
+def history_of(*arguments, **driver):
     fingerprint = {"config": {"trainable": {"reference_batch_size": 16}}}
     value = {"fingerprint": fingerprint, "driver": {"arguments": list(arguments)} | driver}
     return History([Record(kind=Kind.SWEEP, value=value)])

@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -17,14 +16,14 @@ from tests.unit.orchestrator.records import record_of
 
 @pytest.fixture
 def told(tmp_path, capsys):
-    def run(mode: str, *arguments: str) -> Any:
+    def run(mode, *arguments):
         assert main([f"mode={mode}", f"results_dir={tmp_path}", "format=json", *arguments]) == 0
         return json.loads(capsys.readouterr().out)
 
     return run
 
 
-def start_sweep(journal: Journal, planned: int = 6) -> None:
+def start_sweep(journal, planned=6):
     """Three of the trials have ended, each 10 s after the one before, the last one now."""
     journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {}, "planned": planned})
     ends = [record_of(1, seed, metrics={}, wall_s=10.0, finished_at=ago(10 * (2 - seed))) for seed in range(3)]
@@ -34,7 +33,7 @@ def start_sweep(journal: Journal, planned: int = 6) -> None:
         journal.append(Kind.FINISHED, end.to_json() | {"status": "failed" if end.seed == 2 else "ok"})
 
 
-def ago(seconds: float) -> str:
+def ago(seconds):
     return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="seconds")
 
 

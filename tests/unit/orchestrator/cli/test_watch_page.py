@@ -5,13 +5,11 @@ import os
 import socket
 from contextlib import ExitStack
 from http.client import HTTPConnection
-from typing import Any
 
 import pytest
 
 from orchestrator.cli import watch_page
 from orchestrator.cli.app import main
-from orchestrator.cli.watch_page import Server
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind
 from orchestrator.telemetry.timing_gate import FAULTS, Fault
@@ -27,7 +25,7 @@ def server(results_folder):
             yield server
 
 
-def reply(server: Server, path: str, **headers: str) -> tuple[int, str, dict[str, str]]:
+def reply(server, path, **headers):
     connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     method = headers.pop("method", "GET")
     connection.putrequest(method, path, skip_host="Host" in headers)
@@ -40,7 +38,7 @@ def reply(server: Server, path: str, **headers: str) -> tuple[int, str, dict[str
     return answer.status, body, dict(answer.headers)
 
 
-def value(server: Server, trial_id: str = "") -> dict[str, Any]:
+def value(server, trial_id=""):
     status, body, _ = reply(server, f"/state?token={server.token}&trial={trial_id}")
     assert status == 200
     return dict(json.loads(body))

@@ -12,7 +12,7 @@ from sweeps.sweep import MOST_TRIALS
 AXES = "axes: {device_batch_size: [32], gpus: [1], lr_rule: [none], seed: [0]}"
 
 
-def errors_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+def errors_of(capsys, *arguments):
     assert main([*arguments, "mode=plan"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -81,8 +81,7 @@ HOSTILE_FILES = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "place"),
-    [*((kind, "sweep/mine.yaml") for kind in HOSTILE_FILES), ("deeper", "mine.yaml")],
+    ("kind", "place"), [*((kind, "sweep/mine.yaml") for kind in HOSTILE_FILES), ("deeper", "mine.yaml")]
 )
 def test_odd_files_are_one_error(folder, capsys, kind, place, monkeypatch):
     monkeypatch.setattr(yaml_private, "_MOST_INTERPOLATIONS", 100)  # each takes a millisecond, and is tried again

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,20 +93,20 @@ OUTSIDE = (
 SWEEP = "# @package _global_\ndefaults: [/sweep/batch_scaling@_global_{}]\nsweep: {{name: theirs}}\n"
 
 
-def nested(key: str, value: Any) -> dict[str, Any]:
+def nested(key, value):
     """Return {a: {b: value}} for the key `a.b`."""
     for part in reversed(key.split(".")):
         value = {part: value}
     return dict(value)
 
 
-def in_the_file(folder: Path, key: str, value: Any) -> list[str]:
+def in_the_file(folder, key, value):
     text = SWEEP.format("") + "\n".join(f"{name}: {json.dumps(part)}" for name, part in nested(key, value).items())
     (folder / "sweep/theirs.yaml").write_text(text)
     return ["sweep=theirs"]
 
 
-def with_all(folder: Path, values: dict[str, Any]) -> list[str]:
+def with_all(folder, values):
     together = OmegaConf.create({})
     for key, value in values.items():
         OmegaConf.update(together, key, value)
@@ -114,21 +114,21 @@ def with_all(folder: Path, values: dict[str, Any]) -> list[str]:
     return ["sweep=theirs"]
 
 
-def by_the_package_in_a_header(folder: Path, key: str, value: Any) -> list[str]:
+def by_the_package_in_a_header(folder, key, value):
     package, _, name = key.rpartition(".")
     (folder / "part/part.yaml").write_text(f"# @package {package or '_global_'}\n{name}: {json.dumps(value)}\n")
     (folder / "sweep/theirs.yaml").write_text(SWEEP.format(", /part/part"))
     return ["sweep=theirs"]
 
 
-def by_the_package_in_a_defaults_list(folder: Path, key: str, value: Any) -> list[str]:
+def by_the_package_in_a_defaults_list(folder, key, value):
     package, _, name = key.rpartition(".")
     (folder / "part/part.yaml").write_text(f"{name}: {json.dumps(value)}\n")
     (folder / "sweep/theirs.yaml").write_text(SWEEP.format(f", /part@{package or '_global_'}: part"))
     return ["sweep=theirs"]
 
 
-def by_an_override_in_a_defaults_list(folder: Path, key: str, value: Any) -> list[str]:
+def by_an_override_in_a_defaults_list(folder, key, value):
     package, _, name = key.rpartition(".")
     (folder / "part/part.yaml").write_text(f"{name}: {json.dumps(value)}\n")
     (folder / "part/empty.yaml").write_text("{}\n")
@@ -139,14 +139,14 @@ def by_an_override_in_a_defaults_list(folder: Path, key: str, value: Any) -> lis
     return ["sweep=theirs"]
 
 
-def by_interpolation(folder: Path, key: str, value: Any) -> list[str]:
+def by_interpolation(folder, key, value):
     arguments = in_the_file(folder, key, "${stolen}")
     with (folder / "sweep/theirs.yaml").open("a") as file:
         file.write(f"\nstolen: {json.dumps(value)}\n")
     return arguments
 
 
-def by_interpolation_of_the_section(folder: Path, key: str, value: Any) -> list[str]:
+def by_interpolation_of_the_section(folder, key, value):
     section, _, rest = key.partition(".")
     arguments = in_the_file(folder, section, "${stolen}" if rest else value)
     with (folder / "sweep/theirs.yaml").open("a") as file:
@@ -154,19 +154,19 @@ def by_interpolation_of_the_section(folder: Path, key: str, value: Any) -> list[
     return arguments
 
 
-def in_a_file_added_on_the_command_line(folder: Path, key: str, value: Any) -> list[str]:
+def in_a_file_added_on_the_command_line(folder, key, value):
     in_the_file(folder, key, value)
     (folder / "sweep/theirs.yaml").rename(folder / "part/part.yaml")
     return ["+part=part"]
 
 
-def by_the_header_of_a_file_added_on_the_command_line(folder: Path, key: str, value: Any) -> list[str]:
+def by_the_header_of_a_file_added_on_the_command_line(folder, key, value):
     package, _, name = key.rpartition(".")
     (folder / "part/part.yaml").write_text(f"# @package {package or '_global_'}\n{name}: {json.dumps(value)}\n")
     return ["sweep=batch_scaling", "+part=part"]
 
 
-def in_a_primary_config_elsewhere(folder: Path, key: str, value: Any) -> list[str]:
+def in_a_primary_config_elsewhere(folder, key, value):
     content = {"defaults": ["config", {"override sweep": "batch_scaling"}, "_self_"], **nested(key, value)}
     (folder / "theirs.yaml").write_text(json.dumps(content))
     return []
@@ -190,7 +190,7 @@ def theirs(tmp_path, monkeypatch):
     return folder
 
 
-def composed(folder: Path, overrides: list[str]) -> Composition:
+def composed(folder, overrides):
     if not overrides:
         with with_primary("theirs", str(folder)), initialised():
             return Composition([])
@@ -198,7 +198,7 @@ def composed(folder: Path, overrides: list[str]) -> Composition:
         return Composition([f"hydra.searchpath=[file://{folder}]", *overrides])
 
 
-def keys_by_ways() -> Iterator[Any]:
+def keys_by_ways():
     """Every key by every way; the default suite has one of Hydra's keys by all, and another key by interpolation."""
     for key in FORBIDDEN:
         for way in (*WAYS, *INTERPOLATIONS):

@@ -102,11 +102,7 @@ def identified(given):
 
 def test_texts_with_colons_are_code_only_where_they_name_a_module_of_the_user(folder):
     (folder / "losses_of_mine.py").write_text("from torch.nn import L1Loss as focal\n")
-    texts = {
-        "ALLOC": "expandable_segments:True",
-        "RUN": "json:x",
-        "MAIN": "__main__:x",
-    }
+    texts = {"ALLOC": "expandable_segments:True", "RUN": "json:x", "MAIN": "__main__:x"}
     trainable = {**config()["trainable"], "env": texts, "loss": "losses_of_mine:focal"}
     sys.path.insert(0, str(folder))
     try:

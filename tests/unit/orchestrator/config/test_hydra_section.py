@@ -48,7 +48,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "my"
 
 
-def _refused(capsys, folder: Path, told: str, *arguments: str) -> None:
+def _refused(capsys, folder, told, *arguments):
     assert main(["-cd", str(folder), *arguments]) == 2
     assert told in capsys.readouterr().err
     assert "ORCHESTRATOR_HOSTILE" not in os.environ

@@ -3,13 +3,7 @@
 import pytest
 
 from orchestrator.cli.modes import MODES, TEMPLATES, WITHOUT_SWEEP
-from orchestrator.config.key_checks import (
-    group_errors,
-    place_errors,
-    structure_errors,
-    unread_keys,
-    value_errors,
-)
+from orchestrator.config.key_checks import group_errors, place_errors, structure_errors, unread_keys, value_errors
 from orchestrator.config.schema import SCHEMA, value_at
 from orchestrator.config.settings import AXES
 from orchestrator.decision.recommendation import NO_OBJECTIVE

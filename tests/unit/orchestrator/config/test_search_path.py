@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,14 +26,14 @@ def own(tmp_path, monkeypatch):
     return tmp_path / "my"
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def told(capsys, *arguments):
     assert main([*arguments, "mode=plan"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     return err
 
 
-def _without_times(plan: str) -> list[dict[str, Any]]:
+def _without_times(plan):
     """Return a plan's trials; their times are known for the shipped sweep only."""
     trials = json.loads(plan)["trials"]
     return [{key: value for key, value in trial.items() if not key.endswith("_s")} for trial in trials]

@@ -3,12 +3,10 @@
 import functools
 import re
 import shlex
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from hydra import compose
-from omegaconf import DictConfig
 
 from orchestrator.cli.app import main, without_dashes
 from orchestrator.config import synonyms
@@ -32,7 +30,7 @@ from orchestrator.store import files
 TABLES = files.load(Path(synonyms.__file__).with_suffix(".yaml").read_text())
 
 
-def words_of(entry: str | dict[str, str]) -> list[str]:
+def words_of(entry):
     return (entry if isinstance(entry, str) else entry.get("words", "")).split()
 
 
@@ -154,19 +152,19 @@ WISHES = {
 }
 
 
-def suggestions(line: str) -> Iterator[str]:
+def suggestions(line):
     """Yield the overrides that an error offers."""
     for part in re.split(r"write |did you mean |brackets, |spaces: ", line)[1:]:
         for offered in re.split(r" or ", re.split(r"\?\)|; | \(for |, not of", part)[0]):
             yield from (word for word in shlex.split(re.sub(r" \(.*", "", offered)) if "=" in word)
 
 
-def suggestion(line: str) -> str:
+def suggestion(line):
     """Return the first of the overrides that an error offers."""
     return next(suggestions(line))
 
 
-def with_each_key_once(overrides: Iterable[str]) -> list[str]:
+def with_each_key_once(overrides):
     """Return one override of each key; the lengths of a budget exclude each other."""
     by_key: dict[str, str] = {}
     for override in overrides:
@@ -253,17 +251,17 @@ CHOSEN = {
 
 
 @functools.cache
-def composed(*choices: str) -> DictConfig:
+def composed(*choices):
     return compose(primary(), list(choices))
 
 
 @functools.cache
-def groups() -> list[str]:
+def groups():
     with initialised():
         return list(Groups([]).names)
 
 
-def refusals(choices: list[str], *given: str) -> list[str]:
+def refusals(choices, *given):
     """Return why a config does not compose or has wrong values; no trial is made. Only choices are composed with."""
     with initialised():
         overrides = rewritten(given)
@@ -277,7 +275,7 @@ def refusals(choices: list[str], *given: str) -> list[str]:
     return [*errors, *axis_value_errors(parsed_axes(config["sweep"]["axes"]))]
 
 
-def offered_by(target: str) -> list[str]:
+def offered_by(target):
     """Return the overrides of this key that are offered in place of the first name that the table has for it."""
     key = target.partition("=")[0]
     name, equals, given = words_of(TABLES["keys"][target])[0].partition("=")

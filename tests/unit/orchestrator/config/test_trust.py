@@ -1,5 +1,4 @@
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -8,7 +7,7 @@ from orchestrator.config.trust import hydra_errors, registered, trust_errors
 CONF = (Path(__file__).parents[4] / "conf",)
 
 
-def errors(config: dict[str, Any], *arguments: str) -> list[str]:
+def errors(config, *arguments):
     return list(trust_errors(config, arguments, CONF))
 
 

@@ -1,10 +1,8 @@
 """Which cells may be chosen: their timing, their status, what they report, and what similar cells show."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 
@@ -13,8 +11,7 @@ from orchestrator.config.request import Metric, Terms
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import UNDECIDED, Recommendation
-from orchestrator.store.record import TrialRecord
+from orchestrator.decision.recommendation import UNDECIDED
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import (
     AXES,
@@ -37,9 +34,7 @@ BUSY = {"foreign_cpu": 0.88, "foreign_cpu_by": "bash"}
 SHARED = {"timing": "shared"}
 
 
-def timed(
-    gpus: float, rate: float, metrics: Mapping[str, Any] = MappingProxyType({}), **fields: Any
-) -> list[TrialRecord]:
+def timed(gpus, rate, metrics=MappingProxyType({}), **fields):
     """Return three seeds of a cell with this rate; accuracies are equal but for the seed."""
     return [
         record_of(gpus, s, metrics=measured(rate, 0.9 + s / 1000) | LONG | dict(metrics), **fields) for s in range(3)
@@ -177,7 +172,7 @@ def test_equal_trainings_keep_one_with_a_valid_timing():
 
 
 def test_warm_ups_are_equal_trainings_at_the_reference_batch_only():
-    def records(batch: int, lr: float) -> list[TrialRecord]:
+    def records(batch, lr):
         return [
             record_of(
                 1, s, batch=batch, lr=lr, axes={"warmup_epochs": w}, metrics=measured(batch + w, 0.9 + (s + w) / 1000)
@@ -213,7 +208,7 @@ NOISE = {1: (0, 4, -4), 2: (3, -3, 0), 4: (-4, 1, 3), 8: (-2, 4, -2), 16: (4, -3
 """Thousandths of accuracy by GPUs and seed: 0 in the mean."""
 
 
-def flat_but_for_the_fastest(short: float) -> list[TrialRecord]:
+def flat_but_for_the_fastest(short):
     return [
         record_of(gpus, seed, metrics=measured(100 * gpus, 0.9 + noise / 1000 - short * (gpus == 32)))
         for gpus, by_seed in NOISE.items()
@@ -242,7 +237,7 @@ def test_cells_are_similar_by_batch_and_recipe():
     assert set(only.measurements.likeness.recipe.tolist()) == {0}
 
 
-def admitting(decision: Recommendation) -> Mapping[str, Any]:
+def admitting(decision):
     """The remark on the margin that would admit the fastest cell."""
     wider = [remark for remark in decision.sensitivity if remark.code == "wider_margin"]
     return next(remark.values for remark in wider if remark.values["name"] == "32×32 none")
@@ -267,7 +262,7 @@ def test_a_margin_that_admits_a_cell_counts_similar_cells():
     assert wider["lets_in"] < 0.0125 and wider["pooled"]
 
 
-def waited(walls: dict[int, float], **metrics: float) -> list[TrialRecord]:
+def waited(walls, **metrics):
     """Return three seeds on one and on two GPUs, which train for 60 s and 30 s, and end after these times."""
     rows = swayed({1: 100, 2: 200}, {1: 0.9, 2: 0.9})
     return [
@@ -328,7 +323,7 @@ def test_a_start_up_that_took_long_by_chance_decides_nothing():
     assert decision.verdict != "clear" and {"one_seed", "ended_later"} <= set(codes(decision.caveats))
 
 
-def with_losses(losses: dict[int, list[float | None]], metric: str = "val_loss") -> list[TrialRecord]:
+def with_losses(losses, metric="val_loss"):
     """Return cells on one GPU by batch, each twice as fast as the one before; 32 is the reference batch."""
     return [
         record_of(
@@ -348,8 +343,7 @@ GOOD = [2.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize(
-    ("bad", "missing", "metric"),
-    [(math.nan, 3, "val_loss"), (-math.inf, 1, "perplexity"), (None, 1, "val_loss")],
+    ("bad", "missing", "metric"), [(math.nan, 3, "val_loss"), (-math.inf, 1, "perplexity"), (None, 1, "val_loss")]
 )
 def test_a_cell_without_the_metric_in_a_seed_is_not_eligible(bad, missing, metric):
     losses = {32: GOOD, 64: GOOD, 128: [*[bad] * missing, *GOOD[missing:]]}

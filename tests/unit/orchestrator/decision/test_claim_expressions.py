@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from orchestrator.decision.claim_expressions import Claim, Claimed, ExpressionError
-from orchestrator.decision.claim_verdicts import Sides, Verdict, judge, verdicts
-from orchestrator.store.record import TrialRecord
+from orchestrator.decision.claim_verdicts import Sides, judge, verdicts
 from orchestrator.tables.predictions import claims_document
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
@@ -15,7 +14,7 @@ from tests.unit.orchestrator.records import record_of
 
 @pytest.fixture
 def frames():
-    def trial(gpus: int, seed: int) -> TrialRecord:
+    def trial(gpus, seed):
         speed = {1: 100.0, 2: 190.0}[gpus] + seed
         return record_of(gpus, seed, metrics={"samples_per_s": speed, "accuracy": 0.9 + seed / 100, "epochs": 10})
 
@@ -23,11 +22,11 @@ def frames():
     return collect([*records, record_of(4, 0, Status.OOM)], scaling="weak", reference_batch_size=32)
 
 
-def judged(frames: Any, expression: str, **other: Any) -> Verdict:
+def judged(frames, expression, **other):
     return verdicts([Claim.of({"sentence": "So it is.", "expression": expression, **other})], *frames)[0]
 
 
-def has(text: str, *parts: str) -> bool:
+def has(text, *parts):
     """Return whether a text has all the parts."""
     return all(part in text for part in parts)
 
@@ -131,7 +130,7 @@ def test_identical_seeds_leave_claims_about_random_values_inconclusive(expressio
 
 
 def test_the_table_marks_speed_claims_timed_by_one_process():
-    def table(processes: dict[int, str], expression: str) -> str:
+    def table(processes, expression):
         records = [
             record_of(
                 gpus,

@@ -11,7 +11,6 @@ import pytest
 
 from orchestrator.decision.more_seeds import with_more
 from orchestrator.decision.shortlist import on_front
-from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import SHORT, codes, decided, measured, swayed, target, values
 from tests.unit.orchestrator.records import record_of
@@ -32,7 +31,7 @@ def test_equal_costs_are_decided_by_accuracy(records):
 
 
 def test_test_accuracy_never_affects_the_choice(records):
-    def with_test_accuracy(record: TrialRecord) -> TrialRecord:
+    def with_test_accuracy(record):
         worst_where_chosen = 0.1 if record.gpus == 2 else 0.99
         return record_of(record.gpus, record.seed, metrics={**record.metrics, "accuracy": worst_where_chosen})
 
@@ -41,7 +40,7 @@ def test_test_accuracy_never_affects_the_choice(records):
 
 
 def test_time_to_target_counts_seeds_that_missed_it():
-    def trial(gpus: int, seed: int, reached_s: float | None) -> TrialRecord:
+    def trial(gpus, seed, reached_s):
         reached = {} if reached_s is None else {"time_to_target_s": reached_s}
         return record_of(gpus, seed, metrics=measured(100 * gpus, 0.9, train_s=30, **reached))
 
@@ -103,7 +102,7 @@ def test_a_baseline_with_a_collapsed_seed_counts_by_its_other_seeds():
     assert values(decision.caveats, "baseline_collapsed")["hits"] == 1
 
 
-def poorly_trained(accuracies: dict[int, float], noise: float = 0.001) -> list[TrialRecord]:
+def poorly_trained(accuracies, noise=0.001):
     """Return three seeds of cells on one GPU, by batch; the reference batch is 32, and larger batches are faster."""
     sway = (0.0, noise, -noise)
     return [
@@ -275,7 +274,7 @@ def test_ties_at_a_gpu_count_are_decided_by_accuracy():
     assert decision.cell_id == "2-32-none"
 
 
-def names_on_front(*figures: tuple[str, float, float] | tuple[str, float, float, float]) -> set[str]:
+def names_on_front(*figures):
     """Return the names on the front of cells given as (name, time, metric, cost)."""
     rows = [(*row, math.nan)[:4] for row in figures]
     names, times, scores, costs = zip(*rows, strict=True)

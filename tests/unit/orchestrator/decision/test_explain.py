@@ -9,16 +9,15 @@ from orchestrator.config.settings import ReportSection
 from orchestrator.decision.claim_expressions import Claim
 from orchestrator.decision.claim_verdicts import verdicts
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import CLEAR, NOT_WORTH, UNDECIDED, Recommendation
+from orchestrator.decision.recommendation import CLEAR, NOT_WORTH, UNDECIDED
 from orchestrator.decision.thresholds import SURE, SURE_OF_SELECTED
-from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, codes, decided, left_out, measured, swayed, target, values
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 
-def without_objective(records: list[TrialRecord], *expressions: str) -> Recommendation:
+def without_objective(records, *expressions):
     claims = [Claim.of({"sentence": expression, "expression": expression}) for expression in expressions]
     frames = collect(records, scaling="weak", reference_batch_size=32)
     return decide(*frames, Terms(report=ReportSection(objective="none"), axes=AXES), verdicts(claims, *frames))
@@ -131,7 +130,7 @@ def test_the_last_cell_is_clear_if_the_others_are_ruled_out(records, status, ski
     assert (decision.gpu_steps[0].worth == NOT_WORTH) is (is_clear and status is Status.SKIPPED)
 
 
-def phased(rule: str) -> list[TrialRecord]:
+def phased(rule):
     """Return two cells with three seeds, and a poor one whose further seeds the rule skipped."""
     poor = [record_of(1, 0, batch=256, metrics=measured(120, 0.5))]
     poor += [record_of(1, seed, Status.SKIPPED, batch=256, skipped_by=rule) for seed in (1, 2)]
@@ -264,7 +263,7 @@ def test_without_a_time_the_figures_to_report_are_named(status, code, to_report)
 
 
 def test_launches_timed_by_one_process_are_reported():
-    def changes(host_s: float, *processes: str) -> list[str]:
+    def changes(host_s, *processes):
         step = {"step_s": 0.01, "step_host_s": host_s}
         where = [{"device_model": "NVIDIA H200", "process": process} for process in processes]
         records = [

@@ -1,14 +1,14 @@
 """Sweeps whose trials have random faults: whatever happens, no choice and no speed rests on a faulty measurement."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from orchestrator.decision.recommendation import CLEAR, SPEED_ONLY, Recommendation
+from orchestrator.decision.recommendation import CLEAR, SPEED_ONLY
 from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import decided
@@ -38,17 +38,17 @@ class Trial:
     fault: str
 
     @property
-    def is_ok(self) -> bool:
+    def is_ok(self):
         return self.record.status is Status.OK
 
     @property
-    def is_timed(self) -> bool:
+    def is_timed(self):
         """Return whether its speed is a measurement of all GPUs alone on their machine."""
         is_alone = self.fault == "one worker" and self.record.gpus == 1
         return self.is_ok and (is_alone or self.fault not in (*OF_TIMING, "shared", "no rate"))
 
 
-def trial_of(gpus: int, batch: int, seed: int, rate: float, accuracy: float, fault: str) -> Trial:
+def trial_of(gpus, batch, seed, rate, accuracy, fault):
     metrics: dict[str, Any] = {"samples_per_s": rate, "samples": SAMPLES, "epochs": EPOCHS, "val_accuracy": accuracy}
     metrics |= {"window_s": 5.0, "window_steps": 600, "train_s": SAMPLES / rate, "steps": SAMPLES // (batch * gpus)}
     metrics |= OF_TIMING.get(fault, {})
@@ -74,7 +74,7 @@ def trial_of(gpus: int, batch: int, seed: int, rate: float, accuracy: float, fau
     return Trial(record=record, fault=fault)
 
 
-def sweep_of(generator: np.random.Generator) -> list[Trial]:
+def sweep_of(generator):
     """Return a random sweep, of which some trials, some cells or all trials have a fault."""
     counts = generator.choice([1, 2, 4], generator.integers(1, 4), replace=False)
     batches = generator.choice([32, 64, 128], generator.integers(1, 4), replace=False)
@@ -95,7 +95,7 @@ def sweep_of(generator: np.random.Generator) -> list[Trial]:
     return trials
 
 
-def broken_promises(trials: Sequence[Trial], recommendation: Recommendation) -> list[str]:
+def broken_promises(trials, recommendation):
     """Return what the recommendation states without a valid measurement."""
     if recommendation.cell_id is None:
         return [] if recommendation.verdict not in (CLEAR, SPEED_ONLY) else ["a verdict without a choice"]
@@ -142,12 +142,12 @@ def broken_promises(trials: Sequence[Trial], recommendation: Recommendation) -> 
     return broken
 
 
-def rates_of(cell: Sequence[Trial]) -> list[float]:
+def rates_of(cell):
     """Return the valid rates of a cell's trials, the slowest first."""
     return sorted(trial.record.metrics["samples_per_s"] for trial in cell if trial.is_timed)
 
 
-def stragglers(cell: Sequence[Trial]) -> int:
+def stragglers(cell):
     """Return how many of the slowest valid rates do not count, because two or more other seeds agree.
 
     They are 1.3 times slower than the median, and five times as far from the other seeds as these are from each other.

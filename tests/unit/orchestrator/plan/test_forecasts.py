@@ -9,7 +9,6 @@ import pytest
 
 from orchestrator.backends.backend_choice import known_nodes
 from orchestrator.config.compose import initialised
-from orchestrator.config.request import Request
 from orchestrator.plan import forecasts
 from orchestrator.plan.estimates import DISTURBED, REHEARSED, SHAPES, SHIPPED
 from orchestrator.plan.forecast_printout import _about, forecast_rows, forecast_text
@@ -31,7 +30,6 @@ from orchestrator.schedule.cluster import Node
 from sweeps.errors import ConfigError
 from sweeps.gpus import SHAPES_OF
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
 from tests.unit.orchestrator.plan import test_rehearsals as by_hand
 from tests.unit.orchestrator.plan.planned import ended
 from tests.unit.orchestrator.requests import request, unchecked
@@ -46,7 +44,7 @@ KNOWN = [by_hand.rehearsal(8, gb=12.0), by_hand.rehearsal(32, gb=30.0)]
 """128 samples need 102 GB."""
 
 
-def planned(*records, rehearsals=KNOWN, **settings) -> Plan:
+def planned(*records, rehearsals=KNOWN, **settings):
     ends = {record.trial_id: record for record in records}
     measured, with_settings = Measured(records=list(records)), request(**settings).settings
     forecasts = Forecasts(rehearsals=Rehearsals(rehearsals), measured=measured, nodes=GPUS, settings=with_settings)
@@ -192,7 +190,7 @@ def pair(tmp_path, answering):
 ENDS = ("ok", "failed", "oom")
 
 
-def labelled(ends: str) -> TrialSpec:
+def labelled(ends):
     return by_hand.trial(gang=replace(by_hand.GPU, ranks=len(ends.split("+"))), sweep=ends, axes={})
 
 
@@ -288,7 +286,7 @@ def test_a_process_that_ends_is_an_error(pair, tmp_path):
     assert str(tmp_path / "log") in caught.value.errors[0] and "3" in caught.value.errors[0]
 
 
-def shaped_for(gpu: str) -> Request:
+def shaped_for(gpu):
     settings = request(mode="forecast").settings
     return replace(request(), settings=replace(settings, forecast=replace(settings.forecast, device=gpu)))
 
@@ -297,15 +295,15 @@ def test_trials_for_another_gpu_are_rehearsed_from_shapes(tmp_path, monkeypatch)
     class Answering:
         size = 1
 
-        def __init__(self, ranks: int, log: Path) -> None:
+        def __init__(self, ranks, log):
             pass
 
-        def rehearse(self, trial: TrialSpec, ranks: int, shapes_of: str | None) -> dict[str, object]:
+        def rehearse(self, trial, ranks, shapes_of):
             shaped = rehearsal_of(trial, shapes_of)
             assert shaped.device == "cpu" and shaped.config[SHAPES_OF] == GPUS[0].gpu_type
             return {"status": "ok", "note": "", "took_s": 1.0, "figures": KNOWN[0].figures}
 
-        def close(self) -> None:
+        def close(self):
             pass
 
     monkeypatch.setattr(forecasts, "RehearsalProcesses", Answering)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,10 +12,9 @@ from orchestrator.plan.journal_forecasts import FEWER_GPUS, Measured
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.rehearsals import Rehearsals, kind_of
 from orchestrator.schedule.cluster import Node
-from orchestrator.store.record import TrialRecord
 from sweeps.errors import ConfigError
 from sweeps.layout import Gang
-from sweeps.trial import Batch, TrialSpec
+from sweeps.trial import Batch
 from tests.unit.orchestrator.plan import test_rehearsals as by_hand
 from tests.unit.orchestrator.plan.planned import ended
 from tests.unit.orchestrator.requests import request
@@ -24,21 +22,21 @@ from tests.unit.orchestrator.requests import request
 NODES = (Node(name="host", cpus=16, gpus=8, gpu_type="NVIDIA H100"),)
 
 
-def spec(gpus: int, seed: int = 0, batch: int = 32, **other: Any) -> TrialSpec:
+def spec(gpus, seed=0, batch=32, **other):
     axes = {"gpus": gpus, "device_batch_size": batch, "seed": seed}
     gang = Gang(ranks=gpus, gpus_per_rank=1, cpus_per_rank=1)
     own = {"cell_id": f"{gpus}x{batch}", "trial_id": f"{gpus}x{batch}-{seed}", "axes": axes, "gpus": gpus, "seed": seed}
     return by_hand.trial(batch=Batch(global_batch_size=batch * gpus, shares=(batch,) * gpus), gang=gang, **own | other)
 
 
-def record(trial: TrialSpec, **metrics: Any) -> TrialRecord:
+def record(trial, **metrics):
     """By Amdahl's law with α = .1; 20,000 samples in 10 epochs; E = 1000 (1 + B/200) samples to the target."""
     rate = 100 * trial.gpus / (1 + 0.1 * (trial.gpus - 1)) * (1 + trial.seed / 100)
     own = {"samples_per_s": rate, "samples": 20_000, "epochs": 10, "train_s": 20_000 / rate, "n_params": 10**9}
     return replace(ended(trial, wall_s=20_000 / rate + 7), metrics=own | metrics)
 
 
-def on_target(trial: TrialSpec) -> TrialRecord:
+def on_target(trial):
     plain = record(trial)
     samples = 1000 * (1 + trial.batch.global_batch_size / 200)
     # Without epochs, samples follow from time and rate.
@@ -105,11 +103,7 @@ def test_nodes_that_were_not_measured_add_their_exchange():
 
 @pytest.mark.parametrize(
     ("axes", "fields"),
-    [
-        ({}, {"provenance": {"machines": "a b"}}),
-        ({"nodes": 2}, {}),
-        ({}, {"strategy": "own_ranks", "ranks": 2}),
-    ],
+    [({}, {"provenance": {"machines": "a b"}}), ({"nodes": 2}, {}), ({}, {"strategy": "own_ranks", "ranks": 2})],
 )
 def test_rates_over_nodes_include_their_exchange(axes, fields):
     measured = Measured(records=[replace(record, axes=record.axes | axes, **fields) for record in JOURNAL])
@@ -146,7 +140,7 @@ def test_other_axes_are_other_lines():
     assert measured.of_line(spec(8, device="cpu"), Network()) is None
 
 
-def planned(*records: TrialRecord, trials: list[TrialSpec], **settings: Any) -> Plan:
+def planned(*records, trials, **settings):
     own = request(**settings).settings
     forecasts = Forecasts(measured=Measured(records=records), nodes=NODES, settings=own)
     return Plan.of(trials, {}, NODES, forecasts=forecasts)
@@ -197,7 +191,7 @@ def test_a_price_list_prices_whole_nodes(tmp_path):
 
 
 def test_rules_with_figures_of_their_own_are_told_apart():
-    def rule(name: str) -> TrialSpec:
+    def rule(name):
         axes = {"gpus": 1, "device_batch_size": 32, "lr_rule": name, "seed": 0}
         return spec(1, cell_id=name, trial_id=name, axes=axes)
 
@@ -258,7 +252,4 @@ def test_timings_are_judged_only_for_a_forecast_that_needs_them():
 def test_counts_without_a_valid_timing_are_timed_again():
     disturbed = record(spec(2), foreign_gpu_processes=1)
     measured = Measured(records=[*JOURNAL[:3], disturbed])
-    assert measured.overrides_to_measure([spec(8)]) == [
-        "sweep.axes.gpus=[1,2,4]",
-        f"rerun=[{disturbed.trial_id}]",
-    ]
+    assert measured.overrides_to_measure([spec(8)]) == ["sweep.axes.gpus=[1,2,4]", f"rerun=[{disturbed.trial_id}]"]

@@ -7,7 +7,6 @@ import pytest
 from orchestrator.config.settings import BudgetSection
 from orchestrator.plan.phases import Prospects, next_trials, probes, skipped
 from orchestrator.store.grouping_keys import same_speed
-from orchestrator.store.record import TrialRecord
 from sweeps.metric import Target
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
@@ -118,7 +117,7 @@ PROBED = {
 def ended():
     """The record of a trial by batch, rule and seed, with this validation accuracy."""
 
-    def make(batch, rule, seed, val_accuracy, status=Status.OK, skipped_by="") -> TrialRecord:
+    def make(batch, rule, seed, val_accuracy, status=Status.OK, skipped_by=""):
         spec = next(t for t in TRIALS if (t.cell_id, t.seed) == (CELLS[batch, rule], seed))
         figures = {"samples_per_s": 100.0 * batch, "samples": 800, "train_s": 8.0 / batch, "val_accuracy": val_accuracy}
         return replace(

@@ -92,8 +92,7 @@ def test_timetable_turns_around_at_every_seed():
 
 
 @pytest.mark.parametrize(
-    ("limits", "starting"),
-    [({"wall_s": 61}, "2"), ({"gpu_hours": 0.01}, "1"), ({"wall_s": 1e9}, None), ({}, None)],
+    ("limits", "starting"), [({"wall_s": 61}, "2"), ({"gpu_hours": 0.01}, "1"), ({"wall_s": 1e9}, None), ({}, None)]
 )
 def test_a_budget_that_is_too_small_is_told(limits, starting):
     grid = expanded({"gpus": [1], "device_batch_size": [8, 16, 32], "seed": [0, 1]})

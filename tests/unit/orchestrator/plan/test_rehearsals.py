@@ -21,7 +21,7 @@ FIGURES: dict[str, Any] = {
 }
 
 
-def trial(micro: int = 8, **other: Any) -> TrialSpec:
+def trial(micro=8, **other):
     given: dict[str, Any] = {
         **{"trial_id": f"{micro}", "cell_id": "c", "sweep": "s", "axes": {}, "gpus": 1, "gang": GPU, "device": "cuda"},
         **{"layout": Layout(), "timing": "device", "seed": 0, "trainable": "m:f"},
@@ -32,14 +32,14 @@ def trial(micro: int = 8, **other: Any) -> TrialSpec:
     return TrialSpec(**given | other)
 
 
-def rehearsal(micro: int, gb: float = 10.0, step_s: float = 0.1, **other: Any) -> Rehearsal:
+def rehearsal(micro, gb=10.0, step_s=0.1, **other):
     memory = {"setup_gb": 5.0, "passes_gb": gb, "update_gb": 12.0, "evaluation_gb": 6.0}
     times = {"step_s": step_s, "device_step_s": step_s}
     figures = FIGURES | memory | times | other
     return Rehearsal(kind=kind_of(trial(micro)), micro_batch=micro, status=Status.OK, figures=figures)
 
 
-def short(micro: int) -> Rehearsal:
+def short(micro):
     return Rehearsal(kind=kind_of(trial(micro)), micro_batch=micro, status=Status.OOM, note="out of memory")
 
 
@@ -202,7 +202,7 @@ def test_forecasts_from_shapes_have_wider_intervals():
 
 
 def test_a_compiler_may_halve_what_shapes_tell():
-    def of(source: str, **settings: Any) -> Forecast:
+    def of(source, **settings):
         compiled = trial(8, config={"trainable": SETTINGS | settings, "budget": {"epochs": 10}})
         known = replace(rehearsal(8, gb=12.5), kind=kind_of(compiled), source=source)
         forecast = Rehearsals([known]).forecast(compiled)

@@ -11,15 +11,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.config.request import Metric, Terms
-from orchestrator.decision.recommendation import (
-    Figure,
-    GpuCount,
-    MoreSeeds,
-    Recommendation,
-    Remark,
-    not_made,
-    remark,
-)
+from orchestrator.decision.recommendation import Figure, GpuCount, MoreSeeds, Recommendation, Remark, not_made, remark
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind, TrialRecord
 from orchestrator.store.results_folder import ResultsFolder

@@ -131,7 +131,7 @@ def test_paper_has_every_section_and_chart(browser, opened):
     ask(browser, "document.querySelectorAll('details').forEach((one) => { one.open = true; })")
 
 
-def column(browser, heading: str) -> list[str]:
+def column(browser, heading):
     return ask(
         browser,
         "const table = document.querySelector('[data-table=cells] table');"
@@ -141,7 +141,7 @@ def column(browser, heading: str) -> list[str]:
     )
 
 
-def press(browser, heading: str) -> None:
+def press(browser, heading):
     from selenium.webdriver.common.keys import Keys
 
     ask(

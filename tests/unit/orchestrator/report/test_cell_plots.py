@@ -77,7 +77,7 @@ RULES = [
 def test_panels_name_the_axes_in_which_compared_cells_differ():
     """Cells with width 9 run on one GPU alone; `depth` is that of two axes."""
 
-    def axes(width: int, kind: str) -> dict[str, object]:
+    def axes(width, kind):
         return {"model.width": width, "model.depth": width, "data.depth": 1 if width < 4 else 2, "kind": kind}
 
     records = [

@@ -24,7 +24,7 @@ def cells():
     return collect(demo.records(), scaling="weak")[1]
 
 
-def frame(ranks: int, **columns: float) -> pd.DataFrame:
+def frame(ranks, **columns):
     """Two samples of each rank's only device."""
     rows = [{"rank": rank, "device": "gpu0", "time_s": time_s, **columns} for rank in range(ranks) for time_s in (0, 1)]
     return pd.DataFrame(rows)

@@ -36,7 +36,7 @@ DATA = {"type": "application/json", "id": "data"}
 class Reader(HTMLParser):
     """The tags of a page, the data of its script, and its text: a line for each paragraph, item or row."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.lines: list[str] = [""]
@@ -45,7 +45,7 @@ class Reader(HTMLParser):
         self._inside = ""
         self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
         self._inside = "data" if dict(attrs) == DATA else tag
         if tag not in INLINE:
@@ -53,7 +53,7 @@ class Reader(HTMLParser):
         elif tag in ("td", "th"):
             self.lines[-1] += " | "
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if self._inside == "data":
             self.data = json.loads(data)
         elif self._inside in HIDDEN:
@@ -61,13 +61,13 @@ class Reader(HTMLParser):
         else:
             self.lines[-1] += data
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         self._inside = ""
         if tag not in INLINE:
             self.lines.append("")
 
     @property
-    def text(self) -> str:
+    def text(self):
         return "".join(f"{' '.join(line.split())}\n" for line in self.lines if line.strip())
 
 
@@ -97,7 +97,7 @@ def page(folder):
 
 
 def test_golden_page(tmp_path, golden):
-    def is_wanted(gpus: float, batch: int, rule: str) -> bool:
+    def is_wanted(gpus, batch, rule):
         return gpus in (1, 8) and batch in (32, 512) and rule in ("none", "linear")
 
     records = [record for record in demo.records() if is_wanted(record.gpus, record.device_batch_size, record.lr_rule)]

@@ -1,5 +1,4 @@
 import re
-from collections.abc import Callable
 
 import pandas as pd
 import pytest
@@ -52,7 +51,7 @@ def test_lines_end_with_their_efficiency(sweep):
     assert len(shown) == 3 and set(shown) <= {f"{efficiency:.0%}" for efficiency in ends["efficiency"]}
 
 
-def in_axes(*gpus: int, ws: int = 15) -> tuple[pd.DataFrame, list[dict]]:
+def in_axes(*gpus, ws=15):
     """Return the cells of these numbers of GPUs with many values of another axis, and the rows of their charts."""
     records = [
         record_of(count, seed, axes={"w": w}, metrics=TIMED | {"samples_per_s": 100.0 * count * (1 + w * count / 100)})
@@ -140,7 +139,7 @@ def test_no_bar_ends_above_the_ideal(rate, kept):
 
 
 def test_speedups_timed_by_one_process_have_a_remark():
-    def remarks(process: Callable[[int], str]) -> str:
+    def remarks(process):
         records = [
             record_of(g, s, metrics={"samples_per_s": 100.0 * g}, provenance={"process": process(s)})
             for g in (1, 2)

@@ -12,18 +12,16 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from orchestrator.config.request import Request
 from orchestrator.config.settings import BudgetSection
 from orchestrator.run import finish
 from orchestrator.run.finish import have_not_run, tables_written, trial_problems, write_slow_files
 from orchestrator.store.history import History
-from orchestrator.store.record import Kind, Record, TrialRecord
+from orchestrator.store.record import Kind, Record
 from orchestrator.store.record_checks import checked_record
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
-from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.tables.table_files import write_tables
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
@@ -59,26 +57,26 @@ FEW = RECORDS[:4]
 """Enough records for a test that needs plots, but no particular ones."""
 
 
-def request(**changes: Any) -> Request:
+def request(**changes):
     asked = {"gpus": [1, 2, 4, 8], "device_batch_size": [32, 128, 512], "lr_rule": ["none", "linear", "sqrt"]}
     given: dict[str, Any] = {"name": "demo", "axes": asked, "budget": BudgetSection(epochs=None)}
     return shipped_request(**given | {"price_per_gpu_hour": 2.0, "margin": 0.01} | changes)
 
 
-def history(records: list[TrialRecord]) -> History:
+def history(records):
     """Return the history of a sweep with these records."""
     made = History(Record(kind=Kind.FINISHED, value=record.to_json()) for record in records)
     made.driver = {**demo.DRIVER, "arguments": ["sweep=demo"]}
     return made
 
 
-def reported_on(asked: Request, folder: ResultsFolder, history: History, **settings: Any) -> SweepEnd:
+def reported_on(asked, folder, history, **settings):
     """Write all files; the end has the problems of all steps."""
     end = tables_written(asked, folder, history, **settings)
     return replace(end, problems=[*end.problems, *write_slow_files(end, Console(file=io.StringIO()))])
 
 
-def failed_steps(end: SweepEnd) -> list[str]:
+def failed_steps(end):
     return [problem.what for problem in end.problems if problem.label == "Failed" and not problem.fails]
 
 
@@ -157,7 +155,7 @@ def test_a_failing_report_leaves_the_tables(folder, monkeypatch):
 
 
 def test_a_failing_recommendation_leaves_the_rest(folder, monkeypatch):
-    def broken(*_: Any) -> None:
+    def broken(*_):
         raise ZeroDivisionError("no seeds")
 
     monkeypatch.setattr(finish, "decide", broken)
@@ -170,7 +168,7 @@ def test_a_failing_recommendation_leaves_the_rest(folder, monkeypatch):
 
 
 def test_a_failing_disk_raises_after_the_tables(folder, monkeypatch):
-    def full(*_: Any) -> None:
+    def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.table("curves.parquet")))
 
     monkeypatch.setattr(finish, "write_whole", full)
@@ -189,7 +187,7 @@ def test_unwritable_tables_raise(folder):
 ODD = [None, True, -1, 1e308, "", [], {}, [1, 2], {"a": 1}, "<script>", "![a](http://x)", 2**70, "2"]
 
 
-def odd_ends(chance: random.Random) -> list[TrialRecord]:
+def odd_ends(chance):
     """Return records with values of wrong types and without some fields."""
     ends = []
     for record in RECORDS:
@@ -247,7 +245,7 @@ def test_damaged_files_are_problems(whole):
     assert all(problem.where in page for problem in damaged)
 
 
-def empty_is_none(frame: pd.DataFrame) -> pd.DataFrame:
+def empty_is_none(frame):
     return frame.astype("object").where(frame.notna(), None).rename_axis(columns=None)
 
 

@@ -21,7 +21,7 @@ with interrupt.Interrupt() as received:
 """
 
 
-def start(grace_s: float, *written: str) -> "subprocess.Popen[str]":
+def start(grace_s, *written):
     command = [sys.executable, "-c", BUSY, str(grace_s), *written]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout and process.stdout.readline() == "busy\n"

@@ -19,7 +19,7 @@ def test_command_line_is_recorded():
 
 
 def test_checkout_gives_commit_and_dirty_state(tmp_path):
-    def git(*arguments: str) -> str:
+    def git(*arguments):
         named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
         return subprocess.check_output(["git", "-C", str(tmp_path), *named, *arguments], text=True).strip()
 
@@ -49,7 +49,7 @@ ON_CPU, ON_GPU = trial("one", "quick"), replace(trial("two", "quick"), device="c
 class Asked:
     results_dir = Path("results/s")
 
-    def __init__(self, allow_changed: bool = False) -> None:
+    def __init__(self, allow_changed=False):
         self.settings = SimpleNamespace(allow_changed=allow_changed)
 
 
@@ -59,7 +59,7 @@ def test_a_changed_sweep_is_given_a_free_name(tmp_path):
     assert "sweep.name=s_3," in way_on(request)
 
 
-def check(before: dict[str, str], now: dict[str, str], **asked: Any) -> None:
+def check(before, now, **asked):
     request: Any = Asked(**asked)
     check_hardware(request, before, now)
 

@@ -18,9 +18,9 @@ from orchestrator.run.session import Session
 from orchestrator.run.verify import of_ended_trials
 from orchestrator.store.history import History
 from orchestrator.store.journal import Journal, replay
-from orchestrator.store.record import Kind, TrialOutcome, TrialRecord
+from orchestrator.store.record import Kind, TrialOutcome
 from orchestrator.store.results import read_results
-from orchestrator.store.results_folder import KEPT, ResultsFolder
+from orchestrator.store.results_folder import KEPT
 from orchestrator.store.secrets import Secrets
 from orchestrator.store.trial_files import REJECTED, snapshot
 from sweeps.errors import ConfigError
@@ -41,7 +41,7 @@ _journals: dict[Path, Journal] = {}
 """The last driver's journals, by path."""
 
 
-def session(results_folder: ResultsFolder, *, retries: int = 0, secrets: Secrets | None = None) -> Session:
+def session(results_folder, *, retries=0, secrets=None):
     """Return the session of a further driver; the one before it has ended."""
     if before := _journals.pop(results_folder.journal, None):
         before.close()
@@ -49,27 +49,27 @@ def session(results_folder: ResultsFolder, *, retries: int = 0, secrets: Secrets
     return session_on(results_folder, journal, retries=retries, secrets=secrets or Secrets())
 
 
-def session_on(results_folder: ResultsFolder, journal: Journal, **settings: Any) -> Session:
+def session_on(results_folder, journal, **settings):
     display: Any = Nobody()
     return Session(results_folder, journal, display, Interrupt(), **settings)
 
 
-def history(results_folder: ResultsFolder) -> History:
+def history(results_folder):
     return History(replay(results_folder.journal).records)
 
 
-def kinds(results_folder: ResultsFolder) -> list[str]:
+def kinds(results_folder):
     return [record.kind for record in replay(results_folder.journal).records]
 
 
-def leave_checkpoint(results_folder: ResultsFolder) -> Path:
+def leave_checkpoint(results_folder):
     file = results_folder.checkpoint("t") / "state.pt"
     file.parent.mkdir(parents=True)
     file.write_text("weights")
     return file
 
 
-def run_to(taken_up: Session, outcome: TrialOutcome, *rows: dict[str, Any], of: Any = TRIAL) -> bool:
+def run_to(taken_up, outcome, *rows, of=TRIAL):
     """Start a trial, report rows, and end it. Return whether another attempt follows."""
     taken_up.started(of)
     if rows:
@@ -106,7 +106,7 @@ def test_missing_file_of_a_command_is_noted_with_a_remedy(results_folder, monkey
     Path("data").mkdir()
     Path("data/houses.npz").touch()
 
-    def noted(path: str) -> str:
+    def noted(path):
         taken_up = session(results_folder)
         taken_up.started(TRIAL)
         note = f"CommandError: [Errno 2] No such file or directory: '{path}'"
@@ -207,18 +207,18 @@ def test_a_probe_has_one_record_no_files_and_no_retry(results_folder, outcome):
     assert [record.value[key] for key in ("status", *figures)] == [outcome.status, *figures.values()]
 
 
-def timed(rate: float, foreign_cpu: float = 0.0) -> TrialOutcome:
+def timed(rate, foreign_cpu=0.0):
     return replace(OK, metrics={"samples_per_s": rate, "foreign_cpu": foreign_cpu, "accuracy": 0.5})
 
 
-def row(results_folder: ResultsFolder) -> TrialRecord:
+def row(results_folder):
     return history(results_folder).all_ends["t"]
 
 
 REPETITION = replace(TRIAL, trial_id="again", purpose=Purpose.WINDOW, measures="t")
 
 
-def repeat(taken_up: Session, outcome: TrialOutcome) -> None:
+def repeat(taken_up, outcome):
     taken_up.queued({REPETITION.trial_id: 2.0}, "disturbed timings")
     run_to(taken_up, outcome, {"epoch": 1}, of=REPETITION)
 
@@ -280,9 +280,7 @@ QUIET = trial("t", "quick", ranks=1, timing="exclusive")
 NO_ROOM = TrialOutcome(cause=Cause.NO_ROOM, wall_s=0.0, note="no room")
 
 
-def attempt(
-    taken_up: Session, results_folder: ResultsFolder, losses: list[float], outcome: TrialOutcome | None
-) -> None:
+def attempt(taken_up, results_folder, losses, outcome):
     """One that reports these losses, leaves telemetry, and ends so; None: the driver is killed before it does."""
     taken_up.started(QUIET)
     (results_folder.trial("t") / "telemetry.parquet").write_text(f"of {losses}")
@@ -292,7 +290,7 @@ def attempt(
         taken_up.finished(QUIET, outcome)
 
 
-def half_restore(results_folder: ResultsFolder, name: str) -> None:
+def half_restore(results_folder, name):
     """Do what a driver does before it dies while it restores the files."""
     folder = results_folder.trial("t")
     (folder / REJECTED).mkdir()

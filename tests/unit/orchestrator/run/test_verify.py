@@ -61,7 +61,7 @@ def files(tmp_path):
     return results
 
 
-def ended(files: ResultsFolder, *more: Record) -> History:
+def ended(files, *more):
     value = RECORD.to_json() | {"trial_id": "a", "attempt": 1, "files": digests(files.trial("a"))}
     return History([started(), Record(kind=Kind.FINISHED, value=value), *more])
 
@@ -171,19 +171,19 @@ def test_folder_in_place_of_a_file_means_lost(files):
     assert list(verified.of_running_trials(files, ["a"])) == []
 
 
-def sweep(rerun: str | list[str] = "none") -> Record:
+def sweep(rerun="none"):
     return Record(kind=Kind.SWEEP, value={"fingerprint": {}, "rerun": rerun})
 
 
-def started(attempt: int = 1, trial_id: str = "a") -> Record:
+def started(attempt=1, trial_id="a"):
     return Record(kind=Kind.STARTED, value={"trial_id": trial_id, "attempt": attempt})
 
 
-def retried(attempt: int = 1) -> Record:
+def retried(attempt=1):
     return Record(kind=Kind.RETRIED, value={"trial_id": "a", "attempt": attempt, "cause": "crash"})
 
 
-def finished(attempt: int = 1, status: str = "ok", trial_id: str = "a", **other: str) -> Record:
+def finished(attempt=1, status="ok", trial_id="a", **other):
     return Record(kind=Kind.FINISHED, value={"trial_id": trial_id, "attempt": attempt, "status": status} | other)
 
 

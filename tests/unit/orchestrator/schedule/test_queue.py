@@ -371,10 +371,7 @@ def test_reasons_that_differ_only_in_batch_size_are_one():
 
 
 ALIKE = [(one, failed()) for one in GRID[:3]]
-OTHER_ENDS = [
-    *(OK, failed("KeyError: y"), failed(cause=Cause.HANG)),
-    failed("loss is nan", Cause.DIVERGED),
-]
+OTHER_ENDS = [*(OK, failed("KeyError: y"), failed(cause=Cause.HANG)), failed("loss is nan", Cause.DIVERGED)]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from orchestrator.statistics.intervals import (
-    Interval,
     Moments,
     apart_from_shared,
     bootstrap_mean,
@@ -28,7 +27,7 @@ T2, T3, T4 = 4.302652729911275, 3.182446305284263, 2.7764451051977987  # t(.975)
 values = st.floats(0.01, 100)
 
 
-def ends(interval: Interval) -> tuple[float, float, float]:
+def ends(interval):
     return float(interval.point), float(interval.lo), float(interval.hi)
 
 

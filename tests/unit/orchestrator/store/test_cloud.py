@@ -5,7 +5,6 @@ import shutil
 import threading
 import time
 from io import StringIO
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,26 +19,26 @@ from sweeps.errors import ConfigError
 class Machine:
     """A folder for results, and what the console shows."""
 
-    def __init__(self, folder: Path, store: Path) -> None:
+    def __init__(self, folder, store):
         self.folder, self.told = ResultsFolder(folder / "results" / "demo"), StringIO()
         self.folder.create()
         self._store = store
         self.copying = self.again()
 
-    def again(self) -> Copying:
+    def again(self):
         """The next command's."""
         return Copying(f"file://{self._store}", self.folder, Console(file=self.told, width=200))
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name, text):
         path = self.folder.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def files(self) -> dict[str, str]:
+    def files(self):
         return read(self.folder.root)
 
 
-def read(folder: Path) -> dict[str, str]:
+def read(folder):
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -114,7 +113,7 @@ def test_results_of_two_machines_are_not_mixed(machine, tmp_path, store):
 
 
 def test_failed_copy_is_reported_and_made_up_later(machine, store, monkeypatch):
-    def refuse(cloud: Cloud, name: str, path: Path) -> None:
+    def refuse(cloud, name, path):
         raise OSError("no such bucket")
 
     with monkeypatch.context() as broken:

@@ -6,9 +6,7 @@ import os
 import stat
 from collections.abc import Mapping
 from datetime import date
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +30,7 @@ def test_failed_write_leaves_only_the_old_file(tmp_path, monkeypatch, operation)
     path = tmp_path / "table.csv"
     write_durably(path, b"old")
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(os, operation, fail)
@@ -47,11 +45,11 @@ def calls(monkeypatch):
     """The calls to the disk in order: `fsync` of a file, `directory` (fsync of a folder), `replace`."""
     told, fsync, replace = list[str](), os.fsync, os.replace
 
-    def synced(file: int) -> None:
+    def synced(file):
         told.append("directory" if stat.S_ISDIR(os.fstat(file).st_mode) else "fsync")
         fsync(file)
 
-    def replaced(one: Path, other: Path) -> None:
+    def replaced(one, other):
         told.append("replace")
         replace(one, other)
 
@@ -103,7 +101,7 @@ VALUES = st.recursive(
 )
 
 
-def finite(value: Any) -> Any:
+def finite(value):
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -8,9 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,14 +30,14 @@ def path(tmp_path):
     return tmp_path / "journal.jsonl"
 
 
-def fill(path: Path) -> bytes:
+def fill(path):
     with Journal.open(path) as journal:
         for value in VALUES:
             journal.append(Kind.STARTED, value)
     return path.read_bytes()
 
 
-def values(path: Path) -> list[Any]:
+def values(path):
     replayed = replay(path)
     assert not replayed.damages
     return [record.value for record in replayed.records]
@@ -106,7 +103,7 @@ def test_a_torn_record_is_cut_off_before_the_next_one(path):
         assert values(path) == [*VALUES[: whole[:length].count(b"\n")], NEXT]
 
 
-def _is_torn(whole: bytes, length: int) -> bool:
+def _is_torn(whole, length):
     return length > 0 and whole[length - 1 : length] != b"\n"
 
 
@@ -159,15 +156,15 @@ def test_a_pipe_takes_no_damage(path):
         Journal.open(path)
 
 
-def short(limit: int) -> Callable[[int, bytes], int]:
+def short(limit):
     real = os.write
     return lambda file, data: real(file, data[:limit])
 
 
-def full(limit: int) -> Callable[[int, bytes], int]:
+def full(limit):
     real = os.write
 
-    def write(file: int, data: bytes) -> int:
+    def write(file, data):
         real(file, data[:limit])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -232,7 +229,7 @@ def test_journal_opens_while_a_reader_asks_who_writes(path):
 def test_unsynced_record_is_not_acknowledged(path, monkeypatch, error):
     before = fill(path)
 
-    def fail(_: int) -> None:
+    def fail(_):
         raise error
 
     with Journal.open(path) as journal, monkeypatch.context() as patched:
@@ -245,7 +242,7 @@ def test_unsynced_record_is_not_acknowledged(path, monkeypatch, error):
 def test_next_journal_cuts_off_a_remaining_torn_tail(path, monkeypatch):
     fill(path)
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError(errno.EIO, "input/output error")
 
     with Journal.open(path) as journal, monkeypatch.context() as patched:

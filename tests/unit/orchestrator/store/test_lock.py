@@ -26,18 +26,18 @@ except LockedError as error:
 """
 
 
-def driver(root: Path) -> "subprocess.Popen[str]":
+def driver(root):
     return subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 
-def first_line(process: "subprocess.Popen[str]") -> str:
+def first_line(process):
     assert process.stdout
     return process.stdout.readline().strip()
 
 
-def end(process: "subprocess.Popen[str]") -> None:
+def end(process):
     process.communicate()
 
 
@@ -98,7 +98,7 @@ def test_dead_process_is_no_owner_if_its_host_is_this_one(tmp_path, monkeypatch,
 
 
 def test_lock_is_released_if_the_owner_cannot_be_written(tmp_path, monkeypatch):
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError("disk full")
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="disk full"):
@@ -130,7 +130,7 @@ def test_directory_with_content_or_from_before_stays(tmp_path, what):
 
 
 def test_failed_removal_of_the_directory_hides_no_error(tmp_path, monkeypatch):
-    def busy(_: Path) -> None:
+    def busy(_):
         raise OSError("Directory not empty")
 
     results_folder = ResultsFolder(tmp_path / "sweep")

@@ -1,7 +1,6 @@
 """Results directories of other versions, damaged or incomplete."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ def folder(tmp_path):
     return demo.results(tmp_path / "demo", demo.records()[:6])
 
 
-def a_record() -> dict[str, Any]:
+def a_record():
     return json.loads(json.dumps(demo.records()[0].to_json()))
 
 

@@ -75,8 +75,7 @@ def test_hidden_values_differ_unless_they_are_secrets():
 
 
 @pytest.mark.parametrize(
-    "name",
-    "token HF_TOKEN api_key wandb.apikey db-password client_secret auth DB_PASS db.pwd pin passphrase".split(),
+    "name", "token HF_TOKEN api_key wandb.apikey db-password client_secret auth DB_PASS db.pwd pin passphrase".split()
 )
 def test_values_under_secret_names_are_hidden(name):
     assert is_secret_name(name)
@@ -84,8 +83,7 @@ def test_values_under_secret_names_are_hidden(name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    "max_tokens tokenizer author authentic secretary key keys lr PWD pin_memory bypass pass_s".split(),
+    "name", "max_tokens tokenizer author authentic secretary key keys lr PWD pin_memory bypass pass_s".split()
 )
 def test_values_under_other_names_are_kept(name):
     assert not is_secret_name(name)
@@ -175,7 +173,7 @@ UNITS = (
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_hostile_lines_take_linear_time(unit):
-    def cpu_s(length: int) -> float:
+    def cpu_s(length):
         began_s = time.process_time()
         NO_SECRETS.value(unit * (length // len(unit)))
         return time.process_time() - began_s

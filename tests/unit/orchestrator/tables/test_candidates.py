@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,10 +16,8 @@ from orchestrator.decision.recommendation import (
     Figure,
     LargerBatch,
     MoreSeeds,
-    Recommendation,
     remark,
 )
-from orchestrator.store.record import TrialRecord
 from orchestrator.tables.candidates import BEST_SO_FAR, MAY_BECOME, SAFER, USE, USE_NOW, Candidates, calls
 from orchestrator.tables.recommendation import in_sentences
 from orchestrator.tables.scaling_answers import answers, by_batch
@@ -35,7 +32,7 @@ ACCURACIES = {(2, 64): 0.895, (2, 128): 0.86}
 """Others have 0.9."""
 
 
-def records(**fields: object) -> list[TrialRecord]:
+def records(**fields):
     return [
         record_of(gpus, seed, batch=batch, metrics=measured(rate, ACCURACIES.get((gpus, batch), 0.9)), **fields)
         for (gpus, batch), rate in RATES.items()
@@ -48,21 +45,17 @@ def recommendation():
     return decided(records(), price_per_gpu_hour=3.6, currency="EUR", margin=0.01)
 
 
-def texts(candidates: Candidates | None) -> dict[str, list[str]]:
+def texts(candidates):
     return {line.name: list(line.texts) for line in candidates.lines}
 
 
-def labels(candidates: Candidates | None) -> list[tuple[str, str]]:
+def labels(candidates):
     return list(zip(candidates.names, candidates.roles, strict=True))
 
 
 def test_candidates_are_sorted_by_time_and_have_their_roles(recommendation):
     candidates = Candidates.of(recommendation)
-    assert labels(candidates) == [
-        ("2×64 none", "use now"),
-        ("1×64 none", "cheapest"),
-        ("1×32 none", "baseline"),
-    ]
+    assert labels(candidates) == [("2×64 none", "use now"), ("1×64 none", "cheapest"), ("1×32 none", "baseline")]
     assert candidates.n_called == 1
     assert candidates.setups == ["2 GPUs, batch 64 each", "1 GPU, batch 64", "1 GPU, batch 32"]
     assert f"**{recommendation.name}** (use now)" in candidates.markdown()[1]
@@ -93,10 +86,7 @@ def test_the_time_tells_its_interval_and_valid_timings_on_demand(recommendation)
 
 
 def test_the_chosen_cell_and_the_baseline_stay_in_a_short_table(recommendation):
-    assert labels(Candidates.of(recommendation, most=2)) == [
-        ("2×64 none", "use now"),
-        ("1×32 none", "baseline"),
-    ]
+    assert labels(Candidates.of(recommendation, most=2)) == [("2×64 none", "use now"), ("1×32 none", "baseline")]
     missing = Candidates.of(replace(recommendation, cell_id=None), most=1)
     assert labels(missing) == [("1×32 none", "baseline")] and missing.n_called == 0
     assert Candidates.of(replace(recommendation, shortlist=())) is None
@@ -343,7 +333,7 @@ def test_gpus_are_worth_it_with_a_cell_and_if_its_accuracy_holds(recommendation,
     assert answer.partition(": ")[0] == text
 
 
-def started_late(start_up_s: float, rows: list[TrialRecord] | None = None) -> list[TrialRecord]:
+def started_late(start_up_s, rows=None):
     """Return records whose trials take this much longer than their training."""
     return [
         replace(each, wall_s=each.metrics["samples"] / each.metrics["samples_per_s"] + start_up_s)
@@ -351,7 +341,7 @@ def started_late(start_up_s: float, rows: list[TrialRecord] | None = None) -> li
     ]
 
 
-def numbers_in(text: str) -> list[float]:
+def numbers_in(text):
     return [float(number) for number in re.findall(r"(?<![×\w])\d+\.\d+", text)]
 
 
@@ -419,7 +409,7 @@ def test_cells_that_further_gpus_are_worth_it_with_have_rows():
     assert "2-64-none" in worth and set(worth) <= {cell.cell_id for cell in short.cells}
 
 
-def with_rivals(recommendation: Recommendation, *reasons: Any, **fields: Any) -> Recommendation:
+def with_rivals(recommendation, *reasons, **fields):
     """Return the recommendation with rivals that tie with the choice, each with its reason."""
     chosen, *others = recommendation.shortlist
     rivals = tuple(
@@ -431,7 +421,7 @@ def with_rivals(recommendation: Recommendation, *reasons: Any, **fields: Any) ->
     return replace(recommendation, verdict=TIED, p_best=0.5, rivals=rivals, shortlist=(chosen, *rivals, *others))
 
 
-def tied_text(found: Recommendation) -> str:
+def tied_text(found):
     return dict(in_sentences(found).answers).get("Tied", "")
 
 

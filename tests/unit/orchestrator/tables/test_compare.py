@@ -1,12 +1,10 @@
 import math
-from typing import Any
 
 import pytest
 
 from orchestrator.config.request import VAL_ACCURACY as VAL
 from orchestrator.config.request import Metric
 from orchestrator.config.settings import CompareSection
-from orchestrator.store.record import TrialRecord
 from orchestrator.tables.compare import compared, comparison_markdown
 from sweeps.errors import ConfigError
 from sweeps.status import Status
@@ -16,8 +14,8 @@ from tests.unit.orchestrator.requests import request
 from tests.unit.orchestrator.tables.markdown import table_rows
 
 
-def results(factor: float, *, torch: str, cells: list[int], oom: bool = False) -> Any:
-    def trial(gpus: int, seed: int) -> TrialRecord:
+def results(factor, *, torch, cells, oom=False):
+    def trial(gpus, seed):
         speed = 100 * gpus * (factor if gpus == 2 else 1) * math.exp(0.01 * (seed - 1))
         metrics = {"samples_per_s": speed, "accuracy": 0.9 + 0.01 * seed - (0.02 if factor > 1 else 0)}
         about = {"device_model": "NVIDIA H200", "torch": torch}
@@ -48,7 +46,7 @@ def test_changed_cells_come_first_with_intervals():
 
 
 def test_the_metric_of_choice_is_compared():
-    def side(worse: float) -> Any:
+    def side(worse):
         losses = [{"samples_per_s": 100.0 + s, "val_loss": 2 + s + worse, "val_accuracy": 0.5} for s in range(3)]
         return collect([record_of(1, s, metrics=seed_metrics) for s, seed_metrics in enumerate(losses)], scaling="weak")
 
@@ -59,7 +57,7 @@ def test_the_metric_of_choice_is_compared():
 
 
 def test_a_machine_that_is_faster_as_a_whole_marks_no_cell():
-    def side(faster: float, *cells: float) -> Any:
+    def side(faster, *cells):
         records = [
             record_of(1, s, batch=32 * 2**at, metrics={"samples_per_s": 100 * faster * cell * math.exp(s * 0.002)})
             for at, cell in enumerate(cells)
@@ -80,7 +78,7 @@ def test_a_machine_that_is_faster_as_a_whole_marks_no_cell():
 
 
 def test_an_invalid_timing_is_shown_but_not_judged():
-    def side(rate: float, timing: str) -> Any:
+    def side(rate, timing):
         records = [
             record_of(1, s, metrics={"samples_per_s": rate * math.exp(s / 100)}, timing=timing) for s in range(3)
         ]
@@ -131,7 +129,7 @@ def test_differences_of_configs_come_before_the_cells():
 
 
 def test_missing_results_are_errors(tmp_path):
-    def errors(compare_with: Any) -> Any:
+    def errors(compare_with):
         with pytest.raises(ConfigError) as caught:
             compared(request(compare=CompareSection(with_=compare_with), results_dir=tmp_path, name="mine"))
         return caught.value.errors[0]
@@ -144,7 +142,7 @@ def test_missing_results_are_errors(tmp_path):
 
 
 def test_without_test_accuracy_validation_accuracy_is_compared():
-    def side(chosen_by: float, **further: float) -> Any:
+    def side(chosen_by, **further):
         records = [
             record_of(1, s, metrics={"samples_per_s": 100.0 + s, "val_accuracy": chosen_by + s / 100, **further})
             for s in range(3)

@@ -1,13 +1,8 @@
 """The critical batch by branching, from losses that are known."""
 
-from collections.abc import Sequence
-from typing import Any
-
-import pandas as pd
 import pytest
 
 from orchestrator.config.request import Metric
-from orchestrator.store.record import TrialRecord
 from orchestrator.tables.critical_batch import branches, critical_batch_table, in_one_line
 from sweeps.branch import BRANCH_TOKENS
 from sweeps.status import Status
@@ -19,14 +14,12 @@ WORSE = {8: {8: 0.0, 16: 0.05, 32: 0.01}, 64: {8: 0.0, 16: -0.01, 32: 0.015, 64:
 """{point: {batch: how much worse it is than at 8}}"""
 
 
-def critical(
-    worse: dict[int, dict[int, float]] = WORSE, more: Sequence[TrialRecord] = (), **other: Any
-) -> pd.DataFrame:
+def critical(worse=WORSE, more=(), **other):
     base = record_of(1, 0, batch=8, axes={BRANCH_TOKENS: None}, metrics={"val_loss": 1.0, "tokens": 80})
     return branches(*collect([base, *records(worse, **other), *more], scaling="strong"), LOSS, 0.02, 8)
 
 
-def records(worse: dict[int, dict[int, float]], lr_rule: str = "sqrt", **other: Any) -> list[TrialRecord]:
+def records(worse, lr_rule="sqrt", **other):
     return [
         record_of(
             1,

@@ -3,14 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from orchestrator.config.request import Terms
 from orchestrator.config.settings import ReportSection
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import NO_OBJECTIVE, Recommendation
-from orchestrator.store.record import TrialRecord
+from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.not_counted import details_of_not_counted, not_counted
 from orchestrator.tables.sweep_end import SweepEnd
@@ -27,18 +25,18 @@ DISTURBED = {"foreign_cpu": 0.5}
 SAME_SIZE = [record_of(2, seed, Status.OOM, lr_rule="linear") for seed in range(3)]
 
 
-def with_memory(record: TrialRecord, peak_gb: float) -> TrialRecord:
+def with_memory(record, peak_gb):
     provenance = {**record.provenance, "device_model": "NVIDIA H200"}
     return replace(record, metrics=record.metrics | {"peak_memory_gb": peak_gb}, provenance=provenance)
 
 
-def another(status: Status = Status.OK, skipped_by: str = "", **metrics: float) -> list[TrialRecord]:
+def another(status=Status.OK, skipped_by="", **metrics):
     """Return a slow cell that is far below the margin."""
     fine = measured(50, 0.5, **metrics) if status is Status.OK else {}
     return [record_of(1, seed, status, batch=128, metrics=fine, skipped_by=skipped_by) for seed in range(3)]
 
 
-def ended(trials: pd.DataFrame, cells: pd.DataFrame, recommendation: Recommendation) -> SweepEnd:
+def ended(trials, cells, recommendation):
     folder = ResultsFolder(Path("results/demo"))
     return SweepEnd(folder=folder, trials=trials, cells=cells, recommendation=recommendation)
 

@@ -6,7 +6,7 @@ import math
 import random
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ from tests.unit.orchestrator.records import record_of
 Golden = Callable[[str, str], None]
 
 
-def as_json(recommendation: Recommendation) -> dict[str, Any]:
+def as_json(recommendation):
     return dict(json.loads(recommendation_json(recommendation, "demo")))
 
 
@@ -52,7 +52,7 @@ def as_json(recommendation: Recommendation) -> dict[str, Any]:
 def records():
     """6,000 samples at about 100, 200 and 300 a second: 60, 30 and 20 s. Three GPUs lose .05; a rule was oom."""
 
-    def trial(gpus: int, seed: int, val_accuracy: float) -> TrialRecord:
+    def trial(gpus, seed, val_accuracy):
         metrics = measured(100 * gpus * 1.01**seed, val_accuracy + seed / 100)
         return record_of(gpus, seed, metrics=metrics | {"accuracy": val_accuracy, "energy_j_per_sample": 0.5})
 
@@ -60,11 +60,11 @@ def records():
     return [*fine, *(record_of(4, s, Status.OOM, lr_rule="sqrt", note="out of memory") for s in range(3))]
 
 
-def untested(gpus: int) -> dict[str, float]:
+def untested(gpus):
     return {"samples_per_s": 100.0 * gpus, "samples": 6000, "steps": 99, "accuracy": 0.9 - gpus / 10}
 
 
-def trials(gpus: Sequence[int], seeds: int, metrics: Callable[[int, int], dict[str, float]]) -> list[TrialRecord]:
+def trials(gpus, seeds, metrics):
     return [record_of(g, s, metrics=metrics(g, s)) for g in gpus for s in range(seeds)]
 
 
@@ -242,7 +242,7 @@ def test_json_has_the_speedup_of_the_sentence_and_hours_without_a_price():
     assert {count["best"]["hours"] for count in priced["gpu_counts"]} == {None}
 
 
-def around(mean: float, width: float) -> dict[str, Any]:
+def around(mean, width):
     return {"value": pytest.approx(mean), "lo": pytest.approx(mean / width), "hi": pytest.approx(mean * width)}
 
 
@@ -381,7 +381,7 @@ VALUES = (None, float("nan"), float("inf"), -1.0, 0.0, 1e-12, 0.5, 0.5, 0.9, 3.0
 METRICS = ("samples_per_s", "samples", "train_s", "val_accuracy", "accuracy", "time_to_target_s", "energy_j_per_sample")
 
 
-def any_record(chance: random.Random) -> TrialRecord:
+def any_record(chance):
     metrics = {name: chance.choice(VALUES) for name in METRICS if chance.random() < 0.8}
     model = chance.choice([[], [], [1, "x"], ["mlp"]])
     axes: dict[str, Any] = {"model": model[0]} if model else {}

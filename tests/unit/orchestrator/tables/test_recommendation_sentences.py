@@ -12,14 +12,6 @@ def test_a_probability_is_never_0_or_1(value, text):
     assert probability(value) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.61, "61%"),
-        (0.946, "94.6%"),
-        (0.94997, "94.9%"),
-        (0.001, "below 1%"),
-    ],
-)
+@pytest.mark.parametrize(("value", "text"), [(0.61, "61%"), (0.946, "94.6%"), (0.94997, "94.9%"), (0.001, "below 1%")])
 def test_a_probability_below_what_is_needed_reads_as_below(value, text):
     assert below(value, 0.95) == text

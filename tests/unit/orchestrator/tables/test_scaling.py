@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-from orchestrator.store.record import TrialRecord
 from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
 
-def trial(gpus: int, seed: int, rule: str = "none") -> TrialRecord:
+def trial(gpus, seed, rule="none"):
     """By Amdahl's law with α = .1, and E = 1000 (1 + B/200) samples to the target."""
     speed = 100 * gpus / (1 + 0.1 * (gpus - 1)) * (1 + (seed - 1) / 1000)
     reached = 1000 * (1 + 32 * gpus / 200) / speed

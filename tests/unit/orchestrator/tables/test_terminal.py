@@ -5,13 +5,11 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from orchestrator.decision.recommendation import CLEAR, TIED
-from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.recommendation import in_sentences, next_step
@@ -28,17 +26,17 @@ LOOP = {"_target_": "trainables.supervised.training:train"}
 TRAINED = {"config": {"trainable": LOOP, "model": {"name": "small_cnn"}, "data": {"name": "digits"}}}
 
 
-def ended(records: list[TrialRecord], terms: Any = None, **fields: Any) -> SweepEnd:
+def ended(records, terms=None, **fields):
     trials, cells, recommendation = decided_with_frames(records, **(terms or {}))
     given = {"folder": ResultsFolder(Path("results/demo")), "has_page": True, "took_s": 349.0, "fingerprint": TRAINED}
     return SweepEnd(recommendation=recommendation, trials=trials, cells=cells, **given | fields)
 
 
-def rows(end: SweepEnd, width: int = 120) -> list[str]:
+def rows(end, width=120):
     return [line.plain for line in lines_of(end, width)]
 
 
-def on_cpu() -> list[TrialRecord]:
+def on_cpu():
     """Two batches on one and two processes: the second process is slower, and two rules tie."""
     speeds = {(1, 32, "none"): 100, (1, 128, "none"): 200, (1, 128, "sqrt"): 196, (2, 32, "none"): 65}
     sway = (0, 0.03, -0.03)

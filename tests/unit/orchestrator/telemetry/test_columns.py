@@ -2,9 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,13 +21,7 @@ POWER = [100.0, 300.0, 300.0, 100.0, 300.0, 400.0, 400.0, 400.0, 100.0]
 COUNTER = [10.0, 110.0, 410.0, 510.0, 810.0, 1110.0, 1510.0, 1910.0, 2010.0]
 
 
-def seen(
-    series: Mapping[str, Mapping[str, Sequence[float]]],
-    rank: int = 0,
-    host: str = "a",
-    phases: Sequence[tuple[float, str]] = PHASES,
-    **given: Any,
-) -> Readings:
+def seen(series, rank=0, host="a", phases=PHASES, **given):
     columns = {
         name: {key: array("d", values) for key, values in ({"time_s": TIMES} | dict(columns)).items()}
         for name, columns in series.items()
@@ -38,7 +30,7 @@ def seen(
     return Readings(rank=rank, host=host, series=columns, phases=phases, **own)
 
 
-def gpu(**columns: Sequence[float]) -> dict[str, Any]:
+def gpu(**columns):
     return {"gpu0": {"gpu_util": [0.5] * 9, "power_w": POWER, **columns}}
 
 
@@ -132,7 +124,7 @@ def test_trial_without_samples_has_no_figures():
 DONE = TrialOutcome(note="slow", wall_s=1.0, metrics={"peak_memory_gb": 7.0})
 
 
-def readings(rank: int = 0, failure: str = "", ticks: int = 2) -> Readings:
+def readings(rank=0, failure="", ticks=2):
     columns = {"time_s": [0.0, 1.0, 3.0], "cpu_s": [5.0, 6.0, 7.0], "rss_gb": [1.0, 2.0, math.nan]}
     columns["energy_j"] = [50.0, 60.0, 70.0]
     phases = [(0.5, "training"), (1.0, "")]

@@ -1,9 +1,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +9,7 @@ from orchestrator.telemetry import cpu
 from orchestrator.telemetry.cpu import Rapl, Usage, cpu_tap, cpus, machine_id, this_machine, visible
 
 
-def zone(root: Path, name: str, energy_uj: int, limit: int | None = None) -> Path:
+def zone(root, name, energy_uj, limit=None):
     folder = root / f"intel-rapl:{len(list(root.iterdir()))}"
     folder.mkdir()
     (folder / "name").write_text(f"{name}\n")
@@ -45,7 +43,7 @@ time.sleep(60)
 
 
 @contextmanager
-def busy_worker() -> Iterator[subprocess.Popen[bytes]]:
+def busy_worker():
     """A process that is about to compute for a quarter of a second, and says when it has."""
     worker = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
     try:
@@ -55,7 +53,7 @@ def busy_worker() -> Iterator[subprocess.Popen[bytes]]:
         worker.communicate()
 
 
-def has_computed(worker: subprocess.Popen[bytes]) -> None:
+def has_computed(worker):
     assert worker.stdout.readline()
 
 

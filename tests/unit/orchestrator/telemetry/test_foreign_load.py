@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 OURS = Owners(roots=[10])
 
 
-def at(time_s: float, busy_s: float, processes: dict[int, tuple[int, float, str]], **other: Any) -> Census:
+def at(time_s, busy_s, processes, **other):
     given = {"steal_s": 0.0, "throttled": None, "swapped_pages": 0} | other
     listed = {pid: Process(parent=parent, cpu_s=cpu_s, name=name) for pid, (parent, cpu_s, name) in processes.items()}
     return Census(time_s=time_s, busy_s=busy_s, processes=listed, **given)
@@ -115,10 +114,10 @@ def test_a_real_neighbour_is_seen():
     assert float(load["foreign_cpu"]) * (after.time_s - before.time_s) > 0.1
 
 
-def simulated(source: random.Random, foreign: float, *, cores: int = 2, ranks: int = 2, ticks_s: float = 0.01) -> float:
+def simulated(source, foreign, *, cores=2, ranks=2, ticks_s=0.01):
     """The foreign share as it is seen through clocks that count in ticks, each of them by itself."""
 
-    def in_ticks(seconds: float) -> float:
+    def in_ticks(seconds):
         return ticks_s * math.floor(seconds / ticks_s + source.random())
 
     seconds = source.uniform(2.0, 2.2)

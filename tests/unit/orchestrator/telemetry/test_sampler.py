@@ -22,27 +22,27 @@ from orchestrator.telemetry.sources import Source, Tap
 class Stage:
     """A clock that is moved by hand, a source that counts, and a census of a machine with one foreigner."""
 
-    def __init__(self, fails_at: int | None = None) -> None:
+    def __init__(self, fails_at=None):
         self.now_s, self.reads, self._fails_at, self.counted = 50.0, 0, fails_at, 0
 
-    def read(self) -> dict[str, float]:
+    def read(self):
         self.reads += 1
         if self.reads == self._fails_at:
             raise OSError("the sensor broke")
         return {"reads": float(self.reads)}
 
-    def census(self, time_s: float) -> Census:
+    def census(self, time_s):
         self.counted += 1
         listed = {os.getpid(): Process(parent=1, cpu_s=self.now_s, name="rank")}
         return Census(
             time_s=time_s, busy_s=1.5 * self.now_s, steal_s=0, processes=listed, throttled=None, swapped_pages=0
         )
 
-    def sampler(self, hz: float = 0) -> Sampler:
+    def sampler(self, hz=0):
         tap = Tap([Source(name="sensor", read=self.read)], (FileNotFoundError,))
         return Sampler(Sampling(hz=hz), Watched(rank=0, taps={"cpu": tap}), count=self.census, now=lambda: self.now_s)
 
-    def phase(self, sampler: Sampler, name: str, seconds: float) -> None:
+    def phase(self, sampler, name, seconds):
         sampler.observe(name)
         self.now_s += seconds
         sampler.observe("")
@@ -176,7 +176,7 @@ def test_a_failure_leaves_empty_columns_and_one_warning(call, caplog):
 
 
 def test_failed_census_is_recorded():
-    def broken(time_s: float) -> Census:
+    def broken(time_s):
         raise PermissionError(f"/proc is closed at {time_s:g}")
 
     stage = Stage()

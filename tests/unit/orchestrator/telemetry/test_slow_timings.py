@@ -1,11 +1,10 @@
 """Timings that are slow among trials with the same steps are repeated."""
 
-from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import needs_repetition, slow_timings, superlinear
 from tests.unit.orchestrator.records import record_of
 
 
-def seeds(*rates: float, **fields: object) -> dict[str, TrialRecord]:
+def seeds(*rates, **fields):
     records = [record_of(1, s, metrics={"samples_per_s": rate, **fields}) for s, rate in enumerate(rates)]
     return {record.trial_id: record for record in records}
 

@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 
 from orchestrator.run.round_sources import to_repeat
-from orchestrator.store.record import TrialRecord
-from orchestrator.telemetry.timing_gate import Fault, Judgement, disturbed, judgements_of, why_discarded
+from orchestrator.telemetry.timing_gate import Fault, disturbed, judgements_of, why_discarded
 from sweeps.identity import COMMAND, LOOPS
 from sweeps.status import Status
 from sweeps.trial import Purpose
@@ -24,12 +23,12 @@ QUIET: dict[str, Any] = {
 }
 
 
-def first(*records: TrialRecord) -> Judgement:
+def first(*records):
     """Return the judgement of the first of these timings."""
     return judgements_of(records)[records[0].trial_id]
 
 
-def reasons(**metrics: Any) -> list[str]:
+def reasons(**metrics):
     judgement = first(record_of(metrics=QUIET | metrics), *(record_of(seed=seed, metrics=QUIET) for seed in (1, 2)))
     short = metrics.keys() & {"window_s", "window_steps"}
     assert judgement.fault == (None if not judgement.reasons else Fault.TOO_SHORT if short else Fault.DISTURBED)
@@ -147,7 +146,7 @@ def test_shared_timings_are_invalid_and_not_disturbed():
     assert disturbed([record])[record.trial_id] == []
 
 
-def ends(count: int, busy: int, **fields: Any) -> dict[str, TrialRecord]:
+def ends(count, busy, **fields):
     records = [
         record_of(1, n, metrics=QUIET | {"foreign_cpu": 0.4 if n < busy else 0}, trial_id=f"t{n}", **fields)
         for n in range(count)
@@ -189,7 +188,7 @@ def test_one_of_several_rules_with_the_same_steps_is_repeated_in_the_own_loop():
     rows = [record_of(1, 0, metrics=busy, trial_id=rule, lr_rule=rule) for rule in ("none", "linear", "lars")]
     by_id = {row.trial_id: row for row in rows}
 
-    def repeated(target: str) -> list[str]:
+    def repeated(target):
         ran = [dataclasses.replace(trial(rule, "quick"), trainable=target) for rule in by_id]
         return [repetition.measures for repetition in to_repeat(ran, by_id, (), 1)]
 

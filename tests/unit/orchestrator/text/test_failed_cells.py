@@ -1,5 +1,4 @@
 from itertools import product
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -9,7 +8,7 @@ from orchestrator.text.failed_cells import not_ok, not_ok_by_status
 ROOM = "needs 4 ranks; there is room for 2"
 
 
-def cells(**unlike: Any) -> pd.DataFrame:
+def cells(**unlike):
     """Return cells on 1, 2 and 4 GPUs; 4 GPUs are infeasible. `unlike` changes the independent ones of them."""
     rows = []
     for gpus, batch, strategy in product((1, 2, 4), (32, 64), ("ddp", "independent")):
@@ -21,7 +20,7 @@ def cells(**unlike: Any) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def grouped() -> pd.DataFrame:
+def grouped():
     several = pd.concat([cells(), cells().assign(device_batch_size=lambda frame: frame["device_batch_size"] * 4)])
     several = several.reset_index(drop=True)
     others = several["strategy"].eq("independent") & several["gpus"].eq(2)
@@ -29,7 +28,7 @@ def grouped() -> pd.DataFrame:
     return several
 
 
-def single() -> pd.DataFrame:
+def single():
     one = cells().assign(status="ok", n_ok=1)
     one.loc[0, ["status", "note", "n_ok"]] = ["oom", "CUDA out of memory", 0]
     return one

@@ -1,9 +1,5 @@
 """Commands whose processes the hook counts: real processes with torch."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from sweeps.layout import Layout
@@ -69,7 +65,7 @@ if rank == 0:
 TORCHRUN = "{python} -m torch.distributed.run --nproc_per_node={gpus} --master_port={master_port} train.py"
 
 
-def run(folder: Path, argv: str | Sequence[str], *, gpus: int = 2, batch: int = 10, **settings: Any) -> Context:
+def run(folder, argv, *, gpus=2, batch=10, **settings):
     (folder / "train.py").write_text(SCRIPT)
     (folder / "trial").mkdir(exist_ok=True)
     batches = Batch(global_batch_size=gpus * batch, shares=(gpus * batch,), parts_per_rank=gpus)

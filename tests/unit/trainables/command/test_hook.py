@@ -34,7 +34,7 @@ def test_a_process_that_trains_nothing_loads_no_counts():
     assert done.stdout.split() == ["sweep_files"]
 
 
-def hook_module(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def hook_module(name, monkeypatch):
     """Return a module of the hook, which watches nothing."""
     monkeypatch.setenv("SWEEP_HOOK", "")
     monkeypatch.syspath_prepend(HOOK)
@@ -46,7 +46,7 @@ class Clock:
 
     now_s = 100.0
 
-    def perf_counter(self) -> float:
+    def perf_counter(self):
         return self.now_s
 
     time = process_time = perf_counter
@@ -61,11 +61,11 @@ def hook(monkeypatch):
     return module
 
 
-def optimizer_of(*modules: torch.nn.Module) -> torch.optim.Optimizer:
+def optimizer_of(*modules):
     return torch.optim.SGD([weights for module in modules for weights in module.parameters()], lr=0.1)
 
 
-def run_epoch(hook: Any, training: Any, optimizer: torch.optim.Optimizer, steps: int, *, start_s: float = 0.0) -> None:
+def run_epoch(hook, training, optimizer, steps, *, start_s=0.0):
     """Take steps of 0.1 s on batches of 4 samples from a new loader, which takes `start_s` to start."""
     loader = SimpleNamespace(_dataset=range(4 * steps))
     training.begin(loader)
@@ -209,7 +209,7 @@ def test_the_wait_for_the_devices_counts_once(hook, monkeypatch):
     hook.time.now_s += 0.1
     training.mark(16, 0, None)
 
-    def behind(gpu: Any, launched_s: float) -> float:
+    def behind(gpu, launched_s):
         hook.time.now_s = launched_s + 0.5
         return 0.5
 
@@ -259,19 +259,19 @@ def test_events_of_the_gpu_are_never_freed(monkeypatch):
     freed = []
 
     class Event:
-        def __init__(self, enable_timing: bool) -> None:
+        def __init__(self, enable_timing):
             self.records = 0
 
-        def record(self) -> None:
+        def record(self):
             self.records += 1
 
-        def synchronize(self) -> None:
+        def synchronize(self):
             pass
 
-        def elapsed_time(self, end: "Event") -> float:
+        def elapsed_time(self, end):
             return 250.0
 
-        def __del__(self) -> None:
+        def __del__(self):
             freed.append(self)
 
     gpu = hook_module("sweep_devices", monkeypatch).Gpu()

@@ -1,8 +1,6 @@
 """Figures of a trial from the counts of its processes: who trained, how fast, and on how many samples."""
 
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +9,7 @@ from trainables.command.hook.sweep_counts import WARMUP_S, WARMUP_STEPS, Counts,
 from trainables.command.hook_files import FOLDER, Adapter
 
 
-def counts(rank: int, world: int = 2, *, steps: int = 100, seconds: float | None = None, **other: Any) -> Counts:
+def counts(rank, world=2, *, steps=100, seconds=None, **other):
     """The counts of a process that takes a step of 8 samples each 0.1 s."""
     counts = Counts()
     tallies = {name: Tally(steps, steps * 0.1 if seconds is None else seconds, steps * 8) for name in TALLIES}
@@ -27,7 +25,7 @@ def counts(rank: int, world: int = 2, *, steps: int = 100, seconds: float | None
     return counts
 
 
-def adapter_of(folder: Path, *processes: Counts) -> Adapter:
+def adapter_of(folder, *processes):
     """The adapter of processes that were idle when it looked first."""
     adapter = Adapter(folder / FOLDER)
     for began in (True, False):

@@ -7,11 +7,11 @@ import pytest
 from trainables.command.log_files import logs_in, rows_of
 
 
-def field(number: int, content: bytes) -> bytes:
+def field(number, content):
     return bytes([number << 3 | 2, len(content)]) + content
 
 
-def event(step: int, tag: str, value: float, *, as_tensor: bool) -> bytes:
+def event(step, tag, value, *, as_tensor):
     """An event of TensorBoard with one scalar, as protocol buffers and records are defined."""
     number = struct.pack("<f", value)
     tensor = bytes([1 << 3, 1]) + field(4, number)

@@ -5,7 +5,6 @@ import sys
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,25 +24,25 @@ PYTHON = [sys.executable, "-S"]
 class Mail:
     """The mailboxes of all ranks."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks):
         self.boxes: list[deque[Mapping[str, Any]]] = [deque() for _ in range(ranks)]
 
 
 class Box:
     """The mailbox of one rank."""
 
-    def __init__(self, mail: Mail, rank: int) -> None:
+    def __init__(self, mail, rank):
         self._mail, self._rank = mail, rank
 
-    def send(self, rank: int, message: Mapping[str, Any]) -> None:
+    def send(self, rank, message):
         self._mail.boxes[rank].append(message)
 
-    def received(self) -> list[Mapping[str, Any]]:
+    def received(self):
         box = self._mail.boxes[self._rank]
         return [box.popleft() for _ in range(len(box))]
 
 
-def contexts(folder: Path, nodes: int, *, gpus: int = 4, **other: Any) -> list[Context]:
+def contexts(folder, nodes, *, gpus=4, **other):
     (folder / "trial").mkdir(exist_ok=True)
     mail = Mail(nodes)
     given = {
@@ -56,12 +55,12 @@ def contexts(folder: Path, nodes: int, *, gpus: int = 4, **other: Any) -> list[C
     return [Context.alone(**given | other, rank=rank, mailbox=Box(mail, rank)) for rank in range(nodes)]
 
 
-def run(folder: Path, code: str, ranks: list[Context], **settings: Any) -> list[Exception | None]:
+def run(folder, code, ranks, **settings):
     """Run the code on all nodes; return the error of each rank."""
     section = {"argv": [*PYTHON, "-c", code.replace("{", "{{").replace("}", "}}"), "{node_rank}", "{gpus_per_node}"]}
     config = {"trainable": section | {"source_dir": str(folder), "grace_s": 0.5} | settings, "budget": {"epochs": 2}}
 
-    def error_of(context: Context) -> Exception | None:
+    def error_of(context):
         try:
             train(config, context)
         except Exception as error:
@@ -115,7 +114,7 @@ def test_the_first_node_that_prints_metrics_is_heard(tmp_path, speakers, losses)
     assert not any("no figure" in remark for remark in ranks[0].remarks)
 
 
-def counting(folder: Path, worlds: list[list[tuple[int, int]]]) -> str:
+def counting(folder, worlds):
     """Return code that writes the counts of a node's processes as the hook would, given their (rank, world)."""
     texts = [[counts(rank, world).to_json() for rank, world in node] for node in worlds]
     (folder / "counts.json").write_text(json.dumps(texts))
@@ -173,7 +172,7 @@ while not os.path.exists(path):
 print(open(path).read(), flush=True)
 """
 
-    def stop_requested(**_: Any) -> bool:
+    def stop_requested(**_):
         return len([*tmp_path.glob("trial/hook*/*.json")]) == 4
 
     assert run(tmp_path, code, contexts(tmp_path, 2, stop_requested=stop_requested), grace_s=20) == [None, None]

@@ -6,7 +6,7 @@ from trainables.command.metric_declarations import Reading, with_any_number
 from trainables.command.printed_numbers import UnclearNumberError, as_number
 
 
-def read(pattern: str, line: str, column: str) -> float | None:
+def read(pattern, line, column):
     return Reading.of(column, pattern).of_line(line)
 
 

@@ -3,8 +3,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -12,13 +10,13 @@ import pytest
 from trainables.command import file_tail, process, process_tree
 from trainables.command.failure import FailureCause
 from trainables.command.output_parser import OutputParser
-from trainables.command.process import Command, CommandExit, CommandListener
+from trainables.command.process import Command, CommandListener
 from trainables.command.process_tree import CpuTimes
 from trainables.command.settings import CommandSettings
 from trainables.context import TrialTimeoutError
 
 
-def run(folder: Path, words: list[str], timeout_s: float | None = None, on_line: Any = None) -> CommandExit:
+def run(folder, words, timeout_s=None, on_line=None):
     command = Command(
         words=words,
         environment=dict(os.environ),
@@ -54,7 +52,7 @@ def test_no_output_escapes_a_time_limit(tmp_path, monkeypatch, how):
         monkeypatch.setattr(file_tail, name, number)
     monkeypatch.setattr(process_tree, "KILL_S", 1.0)
 
-    def slow(stream: str, line: str) -> None:
+    def slow(stream, line):
         time.sleep(0.001)  # as for many patterns
 
     started = time.monotonic()
@@ -75,7 +73,7 @@ def test_a_command_is_among_the_descendants_of_its_rank(tmp_path):
     """Telemetry counts what those use as the trial's own, and everything else as foreign."""
     seen: list[bool] = []
 
-    def see(stream: str, line: str) -> None:
+    def see(stream, line):
         seen.append(int(line) in {process.pid for process in psutil.Process().children(recursive=True)})
 
     run(tmp_path, ["bash", "-c", "echo $$; sleep 1 & echo $!; wait"], on_line=see)
@@ -103,7 +101,7 @@ def test_a_command_ends_with_its_rank_and_the_children_of_that(tmp_path):
     command.wait(10)
 
 
-def _words(process: psutil.Process) -> list[str]:
+def _words(process):
     try:
         return process.cmdline() if process.status() != psutil.STATUS_ZOMBIE else []
     except psutil.Error:
@@ -163,10 +161,10 @@ def test_a_command_that_can_stop_ends_by_itself(tmp_path):
     class Stopping(CommandListener):
         asked = iter([False, True])
 
-        def should_stop(self, *, progress: bool) -> bool:
+        def should_stop(self, *, progress):
             return next(self.asked)
 
-        def ask_to_stop(self) -> bool:
+        def ask_to_stop(self):
             (tmp_path / "stop").touch()
             return True
 

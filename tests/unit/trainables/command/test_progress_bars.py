@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ RECORDED = Path(__file__).parent / "recorded"
 """Lists of [second, text], as read every 0.1 s."""
 
 
-def replayed(name: str, folder: Path, **settings: Any) -> tuple[dict[str, Any], float]:
+def replayed(name, folder, **settings):
     """Return the figures from a recorded output, and the time of a step by the program's own clock."""
     now = [0.0]
     columns = {"step_s": "tqdm", "truth": {"json": "truth_step_s"}}

@@ -5,7 +5,6 @@ import sys
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -22,20 +21,18 @@ from trainables.supervised.loop import TrainingLength
 PYTHON = [sys.executable, "-S"]  # without site-packages: it starts in a few hundredths of a second
 
 
-def script(folder: Path, text: str, name: str = "train.py") -> str:
+def script(folder, text, name="train.py"):
     (folder / name).write_text(textwrap.dedent(text))
     return name
 
 
-def context(folder: Path, **other: Any) -> Context:
+def context(folder, **other):
     batch = Batch(global_batch_size=64, shares=(64,), parts_per_rank=2)
     layout = Layout(strategy="own_ranks", replicas=2)
     return Context.alone(trial_dir=folder / "trial", batch=batch, **{"layout": layout} | other)
 
 
-def run(
-    folder: Path, argv: Any, trial: Context | None = None, *, budget: dict[str, Any] | None = None, **settings: Any
-) -> Context:
+def run(folder, argv, trial=None, *, budget=None, **settings):
     trial = trial or context(folder)
     (folder / "trial").mkdir(exist_ok=True)
     section = {"argv": argv, "source_dir": str(folder), "grace_s": 0.5} | settings
@@ -164,7 +161,7 @@ def test_a_metrics_table_is_followed_while_it_grows(tmp_path):
     )
     rows: list[dict[str, Any]] = []
 
-    def emit(row: dict[str, Any]) -> None:
+    def emit(row):
         rows.append(row)
         (table.parent / "seen").touch()
 
@@ -237,7 +234,7 @@ time.sleep(60)
 """.replace("{{}}", "up")
 
 
-def processes_of(folder: Path) -> list[psutil.Process]:
+def processes_of(folder):
     """Return the command's processes; other tests may run commands of theirs."""
     processes = []
     for process in psutil.process_iter():
@@ -250,7 +247,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return processes
 
 
-def wait_until_gone(folder: Path) -> None:
+def wait_until_gone(folder):
     deadline = time.monotonic() + 60
     while processes_of(folder) and time.monotonic() < deadline:  # a killed process may be listed for a moment
         time.sleep(0.05)
@@ -355,12 +352,12 @@ def test_output_and_cpu_time_are_progress_and_polling_is_not(tmp_path):
     assert dict(zip(commands, progress, strict=True)) == commands
 
 
-def moves(text: str, folder: Path) -> bool:
+def moves(text, folder):
     """Return whether a command is seen to progress once it runs."""
     asked: list[tuple[float, bool]] = []
     started = time.monotonic()
 
-    def stop_requested(*, progress: bool = True) -> bool:
+    def stop_requested(*, progress=True):
         asked.append((time.monotonic() - started, progress))
         return asked[-1][0] > 4.0
 

@@ -1,6 +1,5 @@
 import dataclasses
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from trainables.data.dataset import channel_statistics
 from trainables.models import build
 
 
-def dataset(**changes: Any) -> Dataset:
+def dataset(**changes):
     """Return two training images and a test image of 1×2×3 pixels and two classes, with changes."""
     given: dict[str, Any] = {
         "train_x": torch.zeros(2, 1, 2, 3, dtype=torch.uint8),
@@ -132,7 +131,7 @@ def test_mean_and_std_may_be_given():
     assert (dataset.mean, dataset.std) == ((0.25,), (2,))
 
 
-def save(path: Path, count: int = 4) -> None:
+def save(path, count=4):
     images = np.arange(count * 12, dtype=np.uint8).reshape(count, 2, 2, 3)
     labels = np.arange(count) % 2
     np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)

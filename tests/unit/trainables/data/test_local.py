@@ -1,6 +1,5 @@
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +10,11 @@ from trainables.data import DataError, load
 RANDOM = np.random.default_rng(0)
 
 
-def images(*shape: int) -> np.ndarray:
+def images(*shape):
     return RANDOM.integers(256, size=shape, dtype=np.uint8)
 
 
-def arrays(**changes: Any) -> dict[str, np.ndarray]:
+def arrays(**changes):
     given = {
         "x_train": images(6, 4, 5, 3),
         "y_train": np.arange(6) % 3,
@@ -70,11 +69,11 @@ def test_npz_with_too_many_classes_is_refused(tmp_path):
         load({"name": "npz", "path": str(tmp_path / "set.npz"), "num_classes": 2})
 
 
-def cut(content: bytes) -> bytes:
+def cut(content):
     return content[: len(content) // 2]
 
 
-def flip_a_bit(content: bytes) -> bytes:
+def flip_a_bit(content):
     middle = len(content) // 3
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 

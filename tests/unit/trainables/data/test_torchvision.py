@@ -15,13 +15,13 @@ from tests.unit.trainables.data.test_local import cut, images
 from trainables.data import DataError, load
 
 
-def idx(array: np.ndarray) -> bytes:
+def idx(array):
     """Encode a uint8 array in the format of MNIST's files."""
     header = bytes([0, 0, 8, array.ndim]) + b"".join(side.to_bytes(4, "big") for side in array.shape)
     return header + array.tobytes()
 
 
-def mnist_files() -> dict[str, bytes]:
+def mnist_files():
     return {
         "train-images-idx3-ubyte": idx(images(5, 28, 28)),
         "train-labels-idx1-ubyte": idx(np.arange(5, dtype=np.uint8)),
@@ -110,7 +110,7 @@ def test_cifar_files_are_read(tmp_path, monkeypatch):
         load({"name": "cifar10", "root": str(tmp_path)})
 
 
-def save_classes(root: Path, *, test: str = "val") -> None:
+def save_classes(root, *, test="val"):
     """Save two training images and one test image of two classes, 12 pixels high and 8 wide."""
     for split, count in (("train", 2), (test, 1)):
         for level, name in ((50, "cat"), (200, "dog")):

@@ -1,25 +1,22 @@
 from itertools import islice
-from typing import Any
 
 import psutil
 import pytest
 import torch
 
 from tests.unit.trainables.inputs.feeds import IMAGES, batch, epoch, feed, form, source
-from tests.unit.trainables.ranks import CONFIG, Processes, request, run, run_two
+from tests.unit.trainables.ranks import CONFIG, request, run, run_two
 from trainables.inputs.augmentation import Augmentation
 from trainables.inputs.loaders import LoaderInputs, Workers
 
 HERE = Workers(workers=0)
 
 
-def loader(
-    *, shares: tuple[int, ...], accum: int = 1, ranks: tuple[int, ...] = (0,), workers: Workers = HERE, **other: Any
-) -> LoaderInputs:
+def loader(*, shares, accum=1, ranks=(0,), workers=HERE, **other):
     return LoaderInputs(feed(shares, accum, **other), ranks, workers)
 
 
-def children() -> set[int]:
+def children():
     return {child.pid for child in psutil.Process().children()}
 
 
@@ -126,7 +123,7 @@ def test_trial_leaves_no_worker_behind():
     assert (answer["status"], answer["reusable"]) == ("ok", True), answer["trace"]
 
 
-def of_two_ranks(pair: Processes, kind: str) -> dict[str, Any]:
+def of_two_ranks(pair, kind):
     settings = CONFIG["trainable"] | {"precision": "fp64", "input": kind, "loader": {"workers": 1}}
     config = {"trainable": settings, "budget": {"steps": 6}}
     answers = run_two(pair, shares=(25, 7), grad_accum_steps=2, config=config)

@@ -1,6 +1,5 @@
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from trainables.models.batch_norm import GhostBatchNorm2d, convert_batch_norm
 DIGITS, CIFAR = (1, 8, 8), (3, 32, 32)
 
 
-def parameters(module: nn.Module) -> int:
+def parameters(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
@@ -55,7 +54,7 @@ def test_torchvision_models_follow_channels_and_classes(arch, device):
 
 
 def test_the_seed_decides_the_weights():
-    def weights() -> list[torch.Tensor]:
+    def weights():
         torch.manual_seed(3)
         return list(build({"name": "small_cnn"}, input_shape=DIGITS, num_classes=10).parameters())
 
@@ -130,51 +129,51 @@ def test_a_segmentation_of_another_size_does_not_fit():
     assert message.endswith("logits of 2×3×8×8 are needed, and the model returns 2×3×4×4")
 
 
-def any_keys(arch: str, **options: Any) -> nn.Module:
+def any_keys(arch, **options):
     return of_options(**options)
 
 
-def of_options(*, num_classes: int, in_chans: int = 3, img_size: tuple[int, int] = (8, 8)) -> nn.Module:
+def of_options(*, num_classes, in_chans=3, img_size=(8, 8)):
     return nn.Sequential(nn.Flatten(), nn.Linear(in_chans * math.prod(img_size), num_classes))
 
 
 class WithLogits(nn.Module):
     main_input_name = "pixel_values"
 
-    def forward(self, pixel_values: torch.Tensor) -> Any:
+    def forward(self, pixel_values):
         return SimpleNamespace(logits=pixel_values.flatten(1).sum(1))
 
 
-def halved() -> nn.Module:
+def halved():
     return nn.Conv2d(1, 3, 2, stride=2)
 
 
-def few_classes() -> nn.Module:
+def few_classes():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
 
 
-def of_colours() -> nn.Module:
+def of_colours():
     return nn.Sequential(nn.Conv2d(3, 10, 8), nn.Flatten())
 
 
-def of_tokens(num_classes: int) -> nn.Module:
+def of_tokens(num_classes):
     return nn.Embedding(num_classes, num_classes)
 
 
-def unfinished() -> nn.Module:
+def unfinished():
     return nn.Linear(int(torch.ones(1).sum().item()), 1)
 
 
 class PlainModel(nn.Sequential):
-    def __init__(self, hidden: int = 2) -> None:
+    def __init__(self, hidden=2):
         super().__init__(nn.Flatten(), nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
 
-def no_module(*, input_shape: tuple[int, int, int], num_classes: int) -> str:
+def no_module(*, input_shape, num_classes):
     return "nothing"
 
 
-def own_model(*, input_shape: tuple[int, int, int], num_classes: int, scale: int = 1) -> nn.Module:
+def own_model(*, input_shape, num_classes, scale=1):
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), scale * num_classes))
 
 

@@ -20,7 +20,7 @@ GPT: dict[str, Any] = {"name": "gpt"} | SMALL
 LLAMA: dict[str, Any] = {"name": "llama", "kv_heads": 2, "hidden": 80} | SMALL
 
 
-def tokens(count: int = 2, length: int = 24) -> torch.Tensor:
+def tokens(count=2, length=24):
     return torch.randint(64, (count, length), generator=torch.Generator().manual_seed(0))
 
 
@@ -69,14 +69,12 @@ def test_llama_equals_that_of_transformers():
         torch.testing.assert_close(ours(tokens()), theirs(tokens()).logits, atol=2e-5, rtol=1e-4)
 
 
-def by_group(*roles: torch.Tensor, groups: int) -> torch.Tensor:
+def by_group(*roles, groups):
     """Return the rows of queries, keys and values, with those of a group of heads beside one another."""
     return torch.cat([role.unflatten(0, (groups, -1)) for role in roles], dim=1).flatten(0, 1)
 
 
-def copy_weights(
-    ours: nn.Module, theirs: nn.Module, names: dict[str, str], *, transposed: tuple[str, ...] = (), but: str = "-"
-) -> None:
+def copy_weights(ours, theirs, names, *, transposed=(), but="-"):
     state = theirs.state_dict()
     for own, weight in ours.named_parameters():
         if but in own:
@@ -117,7 +115,7 @@ def test_positions_matter():
 
 @pytest.mark.parametrize("config", [GPT, LLAMA])
 def test_recomputation_changes_neither_gradients_nor_names(config):
-    def gradients(recomputes: bool) -> dict[str, torch.Tensor]:
+    def gradients(recomputes):
         torch.manual_seed(0)
         model = build(config, input_shape=(24,), num_classes=64)
         names = set(model.state_dict())

@@ -1,7 +1,5 @@
 import copy
 import re
-from collections.abc import Iterable
-from typing import Any
 
 import pytest
 import torch
@@ -16,20 +14,20 @@ from trainables.optimizers.optimizers import build
 class Pair(nn.Module):
     """A layer of weights (3, 4), whose norm is 5, and a bias of 2."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.tensor([[3.0, 4.0]], dtype=torch.float64))
         self.bias = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
 
-    def take_gradients(self, weight: list[float], bias: float) -> None:
+    def take_gradients(self, weight, bias):
         self.weight.grad = torch.tensor([weight], dtype=torch.float64)
         self.bias.grad = torch.tensor([bias], dtype=torch.float64)
 
-    def values(self) -> list[float]:
+    def values(self):
         return [*self.weight[0].tolist(), *self.bias.tolist()]
 
 
-def after_steps(config: dict[str, Any], lr: float, gradients: list[tuple[list[float], float]]) -> list[float]:
+def after_steps(config, lr, gradients):
     module = Pair()
     optimizer = build(module, config, lr=lr)
     for gradient in gradients:
@@ -82,7 +80,7 @@ def test_without_trust_ratio_a_bias_moves_as_in_torch(name, plain, options, grad
 
 @given(scale=st.floats(1e-3, 1e3))
 def test_trust_ratio_cancels_the_scale_of_gradients(scale):
-    def step(factor: float) -> list[float]:
+    def step(factor):
         return after_steps({"name": "lars"}, 1.0, [([6 * factor, 8 * factor], 0.0)])[:2]
 
     assert step(scale) == pytest.approx(step(1.0), rel=1e-9)
@@ -133,13 +131,13 @@ def test_the_rate_may_be_a_tensor(name):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", sorted({*OPTIMIZERS} - {"muon"}))
 def test_a_captured_step_equals_the_eager_one(name):
-    def train(captured: bool) -> torch.Tensor:
+    def train(captured):
         torch.manual_seed(0)
         module = nn.Linear(4, 3, device="cuda")
         optimizer = build(module, {"name": name}, lr=0.1, capturable=True)
         x = torch.randn(8, 4, device="cuda")
 
-        def step() -> None:
+        def step():
             optimizer.zero_grad(set_to_none=False)
             module(x).square().mean().backward()
             optimizer.step()
@@ -163,7 +161,7 @@ def test_a_captured_step_equals_the_eager_one(name):
     torch.testing.assert_close(train(captured=True), train(captured=False))
 
 
-def no_optimizer(params: Iterable[torch.Tensor], *, lr: float) -> float:
+def no_optimizer(params, *, lr):
     return lr
 
 

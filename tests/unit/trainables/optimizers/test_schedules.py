@@ -100,7 +100,7 @@ def test_an_invalid_schedule_is_refused(config, position, length, message):
         resolve(config)(position, length)
 
 
-def halved(progress: float, *, by: float = 2.0) -> float:
+def halved(progress, *, by=2.0):
     return 1 - progress / by
 
 
@@ -165,7 +165,7 @@ def test_growth_is_in_shares_or_passes(through, shares, passes):
     assert grown == Batch(global_batch_size=160, grad_accum_steps=passes, shares=shares)
 
 
-def course(budget: TrainingLength, milestones: tuple[float, ...], most: int | None = None) -> TrainingPlan:
+def course(budget, milestones, most=None):
     return TrainingPlan(
         length=budget,
         lr=LearningRate(value=0.1, warmup_from=0.1),

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -7,7 +5,7 @@ from torch import nn
 from trainables.step.compilation import Compiled, CompileError, one_line_errors
 
 
-def broken(*_: Any, **__: Any) -> Any:
+def broken(*_, **__):
     raise OSError("no compiler\nof that name")
 
 
@@ -31,7 +29,7 @@ def test_compile_error_is_one_line(mode):
 def test_torch_container_is_compiled_as_a_whole(monkeypatch):
     compiled = []
 
-    def keep(graph: torch.fx.GraphModule, *_: Any, **__: Any) -> Any:
+    def keep(graph, *_, **__):
         compiled.append(graph)
         return graph.forward
 

@@ -26,7 +26,7 @@ def test_several_gpus_add_a_remark(gpus, remarks):
     assert prepared.loss_scale == 1 / 32 and prepared.uncapturable
 
 
-def parameters(**asked: object) -> torch.Tensor:
+def parameters(**asked):
     told = request(config=EXACT, device="cuda", **asked)
     torch.manual_seed(1)
     trial = supervised_trial(told)

@@ -1,7 +1,6 @@
 """A captured step is the eager step; what a GPU is not needed for is in the others' tests."""
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,9 +18,7 @@ from trainables.step.training_step import TrainingStep
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
 
 
-def step_of(
-    module: nn.Module, name: str, precision: str, *, accum: int = 1, device: str = "cuda", captured: bool = True
-) -> TrainingStep:
+def step_of(module, name, precision, *, accum=1, device="cuda", captured=True):
     return (GraphedStep if captured else TrainingStep)(
         Strategy(forward=module, loss_scale=1 / (8 * accum)),
         optimizers.build(module, {"name": name}, lr=0.1, capturable=device == "cuda"),
@@ -31,14 +28,14 @@ def step_of(
     )
 
 
-def minibatches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def minibatches():
     numbers = torch.Generator().manual_seed(3)
     while True:
         images, targets = torch.randn(8, 3, 4, 4, generator=numbers), torch.randint(5, (8,), generator=numbers)
         yield images.cuda(), targets.cuda()
 
 
-def after_steps(name: str, precision: str, *, accum: int, captured: bool, count: int) -> list[torch.Tensor]:
+def after_steps(name, precision, *, accum, captured, count):
     """Parameters, running statistics and the sum of losses, with a rate that changes before and after the capture."""
     torch.manual_seed(0)
     with stream_for("on", "cuda:0"):
@@ -111,7 +108,7 @@ def test_eager_steps_read_minibatches_from_the_places_of_the_capture():
     seen: list[tuple[int, tuple[int, ...]]] = []
 
     class Recorder(nn.Linear):
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        def forward(self, inputs):
             seen.append((inputs.data_ptr(), inputs.stride()))
             return super().forward(inputs)
 

@@ -1,7 +1,6 @@
 import builtins
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 from unittest.mock import patch
 
 import pytest
@@ -9,20 +8,12 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from orchestrator.backends.backend import outcome_of
-from sweeps.rank_exit import Cause, RankExit
-from sweeps.trial import Batch, RankRequest
-from tests.unit.trainables.ranks import (
-    CONFIG,
-    context_of,
-    rendezvous,
-    request,
-    run,
-    run_two,
-    supervised_trial,
-)
+from sweeps.rank_exit import Cause
+from sweeps.trial import Batch
+from tests.unit.trainables.ranks import CONFIG, context_of, rendezvous, request, run, run_two, supervised_trial
 from trainables import rank
 from trainables.context import Context
 from trainables.process_group import RankGroup
@@ -73,7 +64,7 @@ class WithAFasterRank:
 
     rank = 0
 
-    def each(self, speed: float) -> tuple[float, ...]:
+    def each(self, speed):
         return (speed, 3 * speed)
 
 
@@ -92,21 +83,21 @@ ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
 class Hungry(nn.Module):
     """Has memory for a limited number of samples a pass."""
 
-    def __init__(self, features: int, classes: int, most: int) -> None:
+    def __init__(self, features, classes, most):
         super().__init__()
         self.layer, self._most = nn.Linear(features, classes), most
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         if len(images) > self._most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return self.layer(images.flatten(1))
 
 
-def hungry(*, input_shape: tuple[int, int, int], num_classes: int, most: int = 10**9) -> nn.Module:
+def hungry(*, input_shape, num_classes, most=10**9):
     return Hungry(input_shape[1] * input_shape[2], num_classes, most)
 
 
-def asked(most: int, micro_batch: str, share: int = 96, accum: int = 1) -> RankRequest:
+def asked(most, micro_batch, share=96, accum=1):
     config = {
         "trainable": CONFIG["trainable"] | {"precision": "fp64", "micro_batch": micro_batch},
         "model": {"name": f"{__name__}:hungry", "most": most},
@@ -115,7 +106,7 @@ def asked(most: int, micro_batch: str, share: int = 96, accum: int = 1) -> RankR
     return request(shares=(share,), grad_accum_steps=accum, config=config)
 
 
-def trained(request: RankRequest) -> tuple[list[Tensor], dict[str, Any]]:
+def trained(request):
     torch.manual_seed(1)
     context = context_of(request)
     trial = supervised_trial(request, context)
@@ -165,7 +156,7 @@ def test_oom_when_off_or_with_single_samples():
     ],
 )
 def test_number_of_passes_is_the_fewest_that_fit(shares, most, passes, smaller):
-    def take_pass(samples: int) -> None:
+    def take_pass(samples):
         if samples > most:
             raise MemoryError
 
@@ -179,7 +170,7 @@ def test_number_of_passes_is_the_fewest_that_fit(shares, most, passes, smaller):
     assert sum(fitted.shares) * fitted.grad_accum_steps == fitted.global_batch_size
 
 
-def weights(request: RankRequest) -> tuple[list[float], int]:
+def weights(request):
     parameters, metrics = trained(request)
     return torch.cat([parameter.detach().flatten() for parameter in parameters]).tolist(), metrics["micro_batch_size"]
 
@@ -193,8 +184,8 @@ def test_unequal_ranks_with_new_shares_match_one(pair):
         assert samples == 15 and theirs == pytest.approx(whole, abs=1e-10)
 
 
-def shares_told(request: RankRequest) -> list[int]:
-    def by_speed(context: Context, rank_group: RankGroup, pass_s: float, whole: Batch) -> None:
+def shares_told(request):
+    def by_speed(context, rank_group, pass_s, whole):
         assert context.batch.shares == (15, 15)  # what is timed must fit
         context.batch = replace(whole, shares=(14, 46))
 
@@ -214,10 +205,10 @@ def test_shares_by_speed_are_fitted_to_memory_before_and_after(pair):
 
 def test_another_ranks_memory_counts_and_other_errors_raise():
     class Pair(RankGroup):
-        def largest(self, *values: float) -> tuple[float, ...]:
+        def largest(self, *values):
             return (float(bool(needs.pop())),)
 
-        def rank_local(self, work: Callable[[], Any]) -> Any:
+        def rank_local(self, work):
             return work()
 
     pair, needs = Pair(rank=0, world_size=2, device="cpu", gang_id=""), [False, True, True]
@@ -226,7 +217,7 @@ def test_another_ranks_memory_counts_and_other_errors_raise():
 
     tried: list[int] = []
 
-    def broken(samples: int) -> None:
+    def broken(samples):
         tried.append(samples)
         raise RuntimeError("something else")
 
@@ -238,21 +229,21 @@ def test_another_ranks_memory_counts_and_other_errors_raise():
 class Torn(Hungry):
     """Fails in each pass of one of its processes."""
 
-    def __init__(self, inputs: int, classes: int, error: type[Exception]) -> None:
+    def __init__(self, inputs, classes, error):
         super().__init__(inputs, classes, 10**9)
         self._error = error
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         if dist.get_rank() == 1:
             raise self._error("something else")
         return super().forward(images)
 
 
-def torn(*, input_shape: tuple[int, int, int], num_classes: int, error: str) -> nn.Module:
+def torn(*, input_shape, num_classes, error):
     return Torn(input_shape[1] * input_shape[2], num_classes, vars(builtins)[error])
 
 
-def ended(request: RankRequest) -> RankExit:
+def ended(request):
     return rank.run(request, lambda row: None, lambda: False)
 
 

@@ -1,22 +1,20 @@
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 import torch
 
-from trainables.inputs.inputs import Minibatch
 from trainables.step import stopwatch
 from trainables.step.stopwatch import Parts, Stopwatch
 
 
 class Stage:
-    def __init__(self) -> None:
+    def __init__(self):
         self.now_s = 5.0
 
-    def spend(self, seconds: float) -> None:
+    def spend(self, seconds):
         self.now_s += seconds
 
-    def batches(self, count: int) -> Iterator[Minibatch]:
+    def batches(self, count):
         for _ in range(count):
             self.spend(3.0)
             yield torch.zeros(1), torch.zeros(1)
@@ -27,7 +25,7 @@ def test_parts_of_steps_with_two_passes():
     watch = Stopwatch("cpu", lambda: stage.now_s)
     batches = watch.fetching(stage.batches(8))
 
-    def step() -> None:
+    def step():
         for _ in range(2):
             next(batches)
             stage.spend(10.0)
@@ -50,7 +48,7 @@ def test_parts_of_steps_with_two_passes():
 class DeviceEvent:
     at_s: float
 
-    def elapsed_time(self, end: "DeviceEvent") -> float:
+    def elapsed_time(self, end):
         return (end.at_s - self.at_s) * 1e3
 
 
@@ -77,7 +75,7 @@ def test_sampled_fetches_are_extrapolated_to_all(fetches, on_gpu):
 def test_sampling_meets_every_place_of_a_block(block, on_gpu):
     stage, watch = on_gpu
 
-    def blocks() -> Iterator[Minibatch]:
+    def blocks():
         for number in range(20 * stopwatch.SAMPLED * block):
             stage.spend(0.0 if number % block else 1.0)
             yield torch.zeros(1), torch.zeros(1)
@@ -91,7 +89,7 @@ def test_sampling_meets_every_place_of_a_block(block, on_gpu):
 def test_first_fetches_are_not_sampled_and_too_few_are_untimed(fetches, on_gpu):
     stage, watch = on_gpu
 
-    def epochs() -> Iterator[Minibatch]:
+    def epochs():
         while True:
             for number in range(fetches):
                 stage.spend(100.0 if number < 2 else 3.0)

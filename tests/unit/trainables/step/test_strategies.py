@@ -13,18 +13,18 @@ from trainables.step import strategies
 from trainables.step.strategies import FlatExchange
 
 
-def small_model(seed: int) -> nn.Module:
+def small_model(seed):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(16, 5)).double()
     model[1].eval()  # its statistics would be each rank's own
     return model.to(memory_format=torch.channels_last)
 
 
-def images(rank: int) -> Tensor:
+def images(rank):
     return torch.randn(6, 3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(rank))
 
 
-def gradients(rank: int, meet: str, wire: torch.dtype | None) -> list[list[float]]:
+def gradients(rank, meet, wire):
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     model = small_model(seed=rank)
     exchange = FlatExchange(model, wire)
@@ -64,11 +64,11 @@ def test_bf16_exchange_learns_nearly_the_same(pair):
 class Spare(nn.Linear):
     """A layer with a parameter that nothing depends on."""
 
-    def __init__(self, **shape: object) -> None:
+    def __init__(self, **shape):
         super().__init__(64, 10)
         self.spare = nn.Parameter(torch.zeros(3))
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         return super().forward(images.flatten(1))
 
 
@@ -78,7 +78,7 @@ def test_unused_parameter_is_an_error(pair):
     assert all("strategy=ddp: 1 " in note for note in notes), notes
 
 
-def exchanged(rank: int, meet: str, wire: torch.dtype | None, watched: bool) -> tuple[list[float], list[float]]:
+def exchanged(rank, meet, wire, watched):
     """A rank's gradients as they were seen before the exchange, and after it."""
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     seen: list[float] = []
@@ -101,11 +101,11 @@ def test_hook_sees_own_gradients_and_averages_all(pair, wire, watched):
 class Large(nn.Module):
     """A network whose gradients, 300 MB, are most of its memory."""
 
-    def __init__(self, **shape: object) -> None:
+    def __init__(self, **shape):
         super().__init__()
         self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 2**20), nn.ReLU(), nn.Linear(2**20, 10))
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         outputs: Tensor = self.layers(images)
         return outputs
 

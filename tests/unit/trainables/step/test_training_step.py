@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import nn
@@ -10,7 +8,7 @@ from trainables.step.strategies import Strategy
 from trainables.step.training_step import TrainingStep
 
 
-def minibatches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def minibatches():
     numbers = torch.Generator().manual_seed(1)
     while True:
         yield torch.randn(4, 3, generator=numbers), torch.randint(2, (4,), generator=numbers)

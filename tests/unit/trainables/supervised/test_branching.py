@@ -1,7 +1,6 @@
 """Branches in the training loop: trials that continue another one at another batch and rate."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +19,12 @@ WHOLE: dict[str, Any] = CONFIG | {
 WHOLE["model"] |= {"vocabulary": 256}
 
 
-def base(folder: Path, **other: Any) -> dict[str, Any]:
+def base(folder, **other):
     settings = SETTINGS | {"branch_points": POINTS, "clip_grad_norm": 1.0}
     return {"config": WHOLE | {"trainable": settings}, "trial_id": "base", "trial_dir": str(folder / "base")} | other
 
 
-def branch(folder: Path, tokens: int, window: int = EPOCH, config: dict[str, Any] | None = None) -> dict[str, Any]:
+def branch(folder, tokens, window=EPOCH, config=None):
     own = {"branch_base": "base", "branch_tokens": tokens, "branch_window_tokens": window}
     settings = SETTINGS | own | {"clip_grad_norm": 1.0}
     (folder / "branch").mkdir(exist_ok=True)
@@ -36,7 +35,7 @@ def branch(folder: Path, tokens: int, window: int = EPOCH, config: dict[str, Any
     }
 
 
-def rows(answer: dict[str, Any]) -> list[dict[str, float]]:
+def rows(answer):
     assert answer["status"] == "ok", answer["trace"]
     return [{key: row[key] for key in ("epoch", "tokens", "loss", "val_loss", "lr")} for row in answer["rows"]]
 
@@ -80,7 +79,7 @@ def test_interrupted_branch_comes_to_the_same_end(folder):
     run(request(shares=(BATCH,), **base(folder)))
     whole = rows(run(request(shares=(BATCH,), **branch(folder, EPOCH, 2 * EPOCH))))
 
-    def crash(row: dict[str, Any]) -> None:
+    def crash(row):
         if row["epoch"] == 3:
             raise RuntimeError("on purpose")
 
@@ -97,12 +96,12 @@ def test_interrupted_branch_comes_to_the_same_end(folder):
 def test_interrupted_base_saves_a_point_that_was_added_before_its_checkpoint(folder):
     from trainables import rank
 
-    def with_points(*points: int) -> dict[str, Any]:
+    def with_points(*points):
         asked = base(folder)
         asked["config"]["trainable"] |= {"branch_points": points, "checkpoint_every_s": 0.0}
         return request(shares=(BATCH,), **asked)
 
-    def crash(row: dict[str, Any]) -> None:
+    def crash(row):
         if row["epoch"] == 4:
             raise RuntimeError("on purpose")
 
@@ -118,7 +117,7 @@ def test_interrupted_base_continues_after_its_branch_points(folder):
     asked = base(folder)
     asked["config"]["trainable"] |= {"checkpoint_every_s": 0.0}
 
-    def crash(row: dict[str, Any]) -> None:
+    def crash(row):
         if row["epoch"] == 4:
             raise RuntimeError("on purpose")
 

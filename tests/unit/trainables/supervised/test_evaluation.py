@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,17 +7,16 @@ from tests.unit.trainables.ranks import rendezvous
 from trainables import process_group
 from trainables.context import Context
 from trainables.inputs.feed import Form, Part, Split
-from trainables.process_group import RankGroup
 from trainables.step.precision import PRECISIONS
 from trainables.step.shares import Replicas
-from trainables.supervised.evaluation import Evaluation, Score
+from trainables.supervised.evaluation import Evaluation
 from trainables.supervised.settings import TrainingSettings
 from trainables.supervised.workload import Workload
 
 FORM = Form(device="cpu", dtype=torch.float64, channels_last=False, mean=(0.5,), std=(0.5,))
 
 
-def material(count: int, *, dense: bool) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+def material(count, *, dense):
     source = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (count, 1, 4, 4), dtype=torch.uint8, generator=source)
     targets = torch.randint(0, 3, (count, 4, 4) if dense else (count,), generator=source)
@@ -29,9 +26,7 @@ def material(count: int, *, dense: bool) -> tuple[nn.Module, torch.Tensor, torch
     return head.double(), images, targets
 
 
-def evaluation(
-    images: torch.Tensor, targets: torch.Tensor, *, rank_group: RankGroup | None = None, **other: Any
-) -> Evaluation:
+def evaluation(images, targets, *, rank_group=None, **other):
     part = Part(images=images, targets=targets)
     workload = Workload(
         split=Split(train=part, validation=part, test=part),
@@ -45,7 +40,7 @@ def evaluation(
     return Evaluation(part, workload, settings, Replicas.of(alone, rank_group or process_group.join(alone)))
 
 
-def score(rank: int, world_size: int, meet: str | None, count: int, dense: bool) -> Score:
+def score(rank, world_size, meet, count, dense):
     rank_group = process_group.join(Context.alone(rank=rank, world_size=world_size, rendezvous=meet, gang_id=f"{meet}"))
     model, images, targets = material(count, dense=dense)
     return evaluation(images, targets, rank_group=rank_group).score(model)
@@ -90,7 +85,7 @@ def test_batch_is_halved_until_it_fits_and_stays_so():
     model, images, targets = material(5, dense=False)
     tried: list[int] = []
 
-    def take(module: nn.Module, given: tuple[torch.Tensor]) -> None:
+    def take(module, given):
         tried.append(len(given[0]))
         if tried[-1] > 2:
             raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -107,7 +102,7 @@ def test_oom_if_one_sample_does_not_fit_or_without_shrinking():
     model, images, targets = material(5, dense=False)
     tried: list[int] = []
 
-    def take(module: nn.Module, given: tuple[torch.Tensor]) -> None:
+    def take(module, given):
         tried.append(len(given[0]))
         raise torch.OutOfMemoryError("CUDA out of memory.")
 

@@ -31,12 +31,12 @@ def test_uncountable_model_is_logged(caplog):
     assert "mfu stays empty" in caplog.text
 
 
-def hostile(**config: object) -> torch.nn.Module:
+def hostile(**config):
     raise RuntimeError("no")
 
 
 def test_smaller_matrices_are_used_without_memory(monkeypatch):
-    def rate(size: int, device: str, dtype: torch.dtype) -> float:
+    def rate(size, device, dtype):
         if size > 2048:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return float(size)
@@ -50,7 +50,7 @@ def test_matrix_rate_is_measured_once():
     assert 1e8 < rate < 1e15 and matrix_flops_per_s("cpu", Precision(), ranks=1) == rate
 
 
-def count(rank: int, meet: str) -> float | None:
+def count(rank, meet):
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     return flops_per_sample({"name": "resnet9", "batch_norm": "sync"}, input_shape=(3, 8, 8), num_classes=10)
 

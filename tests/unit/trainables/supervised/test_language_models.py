@@ -27,13 +27,13 @@ def data(tmp_path_factory):
     return {"name": "tokens", "path": str(folder), "epoch_tokens": 2 * LENGTH * BATCH, "bytes_per_token": 4.0}
 
 
-def losses(answer: dict[str, Any]) -> list[float]:
+def losses(answer):
     assert answer["status"] == "ok", answer["trace"]
     return [row[key] for row in answer["rows"] for key in ("loss", "val_loss")]
 
 
 def test_losses_are_those_of_one_rank_for_every_layout(data, pair):
-    def config(**settings: str) -> dict[str, Any]:
+    def config(**settings):
         return CONFIG | {"data": data, "trainable": SETTINGS | settings}
 
     plain = losses(run(request(shares=(BATCH,), config=config())))
@@ -77,7 +77,7 @@ def test_a_trial_that_is_only_timed_says_how_long_sequences_are(data):
 
 
 def test_clipping_bounds_what_a_step_changes(data):
-    def last_loss(most: float | None) -> float:
+    def last_loss(most):
         settings = SETTINGS | {"clip_grad_norm": most}
         optimizer = {"name": "sgd"}
         answer = run(
@@ -114,7 +114,7 @@ def test_muon_trains(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch, about its own code
 def test_a_compiled_model_has_the_same_losses(data):
-    def llama_losses(**settings: str) -> list[float]:
+    def llama_losses(**settings):
         model = CONFIG["model"] | {"name": "llama"}
         config = CONFIG | {"data": data, "model": model, "trainable": SETTINGS | settings}
         return losses(run(request(shares=(BATCH,), config=config)))

@@ -1,16 +1,14 @@
 """Steps and times that a loop counts, by a clock that only advances with steps and evaluations."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import count, pairwise
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from sweeps.lr_rule import LearningRate
 from trainables.context import Context, DivergedError
@@ -18,7 +16,7 @@ from trainables.gradient_noise import Pace
 from trainables.optimizers.schedules import Growth
 from trainables.process_group import RankGroup
 from trainables.step.stopwatch import Stopwatch
-from trainables.supervised.loop import LOOK_EVERY_STEPS, Epoch, Loop, Progress, TrainingLength, TrainingPlan
+from trainables.supervised.loop import LOOK_EVERY_STEPS, Loop, Progress, TrainingLength, TrainingPlan
 from trainables.supervised.replica import Replica
 from trainables.timed_window import Clock
 
@@ -29,7 +27,7 @@ BATCH, STEPS = 8, 5
 class Stage:
     """A replica of which each step takes so long, and whose loss is the step's number in its epoch, from 1."""
 
-    def __init__(self, step_s: float = 0.5, *, steps: int = STEPS, advance: float = 1.0) -> None:
+    def __init__(self, step_s=0.5, *, steps=STEPS, advance=1.0):
         self.now_s, self.step_s, self._advance = 100.0, step_s, advance
         self.taken: list[tuple[int, int]] = []
         """Epoch and first sample of each step."""
@@ -38,36 +36,36 @@ class Stage:
         self.epoch_samples, self.size = steps * BATCH, BATCH
 
     @property
-    def step(self) -> Any:
+    def step(self):
         return self
 
     @property
-    def noise(self) -> Any:
+    def noise(self):
         return self
 
-    def __call__(self, batches: Iterator[Any], lr: float) -> None:
+    def __call__(self, batches, lr):
         self.taken.append(next(batches))
         self.now_s += self.step_s
         self.loss += 1 + self.taken[-1][1] // BATCH
 
-    def batches(self, start: int) -> Iterator[tuple[int, int]]:
+    def batches(self, start):
         for first in count(start, self.size):
             yield 1 + first // self.epoch_samples, first % self.epoch_samples
 
-    def pace(self) -> Pace:
+    def pace(self):
         return Pace(advance=self._advance)
 
-    def read(self) -> float:
+    def read(self):
         return self.now_s
 
 
 class TwoAlike(RankGroup):
     """A gang of two ranks that do the same."""
 
-    def sum(self, values: Tensor) -> Tensor:
+    def sum(self, values):
         return values.mul_(2)
 
-    def largest(self, *values: float) -> tuple[float, ...]:
+    def largest(self, *values):
         return values
 
 
@@ -75,15 +73,7 @@ ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
 NO_GROWTH = Growth()
 
 
-def loop(
-    stage: Stage,
-    *,
-    steps: int = 15,
-    at: Progress | None = None,
-    rank_group: RankGroup = ALONE,
-    growth: Growth = NO_GROWTH,
-    **context: Any,
-) -> Loop:
+def loop(stage, *, steps=15, at=None, rank_group=ALONE, growth=NO_GROWTH, **context):
     plan = TrainingPlan(
         length=TrainingLength(samples=steps * BATCH),
         lr=LearningRate(value=0.1, warmup_from=0.1),
@@ -96,7 +86,7 @@ def loop(
     return Loop(cast(Replica, stage), plan, clock=clock, rank_group=rank_group, context=place, at=at)
 
 
-def trained(stage: Stage, running: Loop) -> list[Epoch]:
+def trained(stage, running):
     """The epochs, between which an evaluation takes 7 s."""
     epochs = []
     for epoch in running.epochs():
@@ -147,7 +137,7 @@ def test_steps_that_advance_less_make_training_longer():
 class Growing(Stage):
     """Takes larger batches when it is told to."""
 
-    def enlarge(self, times: int) -> None:
+    def enlarge(self, times):
         self.size = BATCH * times
 
 
@@ -163,11 +153,11 @@ def test_larger_batches_advance_by_their_multiple():
 class Diverging(Stage):
     """Its loss is no number in the sixth step."""
 
-    def __init__(self, loss: float) -> None:
+    def __init__(self, loss):
         super().__init__(3.0)
         self._loss = loss
 
-    def __call__(self, batches: Iterator[Any], lr: float) -> None:
+    def __call__(self, batches, lr):
         super().__call__(batches, lr)
         if len(self.taken) == 6:
             self.loss.fill_(self._loss)
@@ -184,7 +174,7 @@ def test_non_finite_loss_ends_the_training(loss):
 def test_host_checks_for_a_stop_once_a_second(step_s, apart):
     stage, looks = Stage(step_s, steps=5000), [0]
 
-    def look() -> bool:
+    def look():
         looks.append(len(stage.taken))
         return False
 
@@ -197,7 +187,7 @@ def test_host_checks_for_a_stop_once_a_second(step_s, apart):
 def test_host_soon_looks_after_each_slow_step():
     stage, looks = Stage(0.0001, steps=5000), [0]
 
-    def look() -> bool:
+    def look():
         looks.append(len(stage.taken))
         stage.step_s = 0.0001 if len(stage.taken) < 2000 else 3.0
         return False
@@ -208,7 +198,7 @@ def test_host_soon_looks_after_each_slow_step():
     assert slow[0] == LOOK_EVERY_STEPS and slow[-100:] == [1] * 100 and len([steps for steps in slow if steps > 1]) < 15
 
 
-def budget(**config: float | None) -> TrainingLength:
+def budget(**config):
     return TrainingLength.of(config, epoch_samples=1300, global_batch_size=64, sequence_length=8)
 
 

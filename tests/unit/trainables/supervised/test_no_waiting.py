@@ -1,9 +1,7 @@
 """Within an epoch the host waits for nothing that the device computes: it looks between steps, not in one."""
 
 import warnings
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 import pytest
 import torch
@@ -33,18 +31,18 @@ class WaitedError(AssertionError):
 class Unread(TorchDispatchMode):
     """Raises where values are read."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func in READS:
             raise WaitedError(f"a step reads by {func}")
         return func(*args, **(kwargs or {}))
 
 
-def wait(*given: Any) -> None:
+def wait(*given):
     raise WaitedError("a step waits for the device")
 
 
 @contextmanager
-def no_waiting(device: str) -> Iterator[None]:
+def no_waiting(device):
     """WaitedError, or torch's own RuntimeError, where the host waits for the device."""
     with pytest.MonkeyPatch.context() as patch:
         for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
@@ -63,7 +61,7 @@ def no_waiting(device: str) -> Iterator[None]:
             torch.cuda.set_sync_debug_mode(before)
 
 
-def trained(monkeypatch: pytest.MonkeyPatch, source: str, device: str, **settings: Any) -> int:
+def trained(monkeypatch, source, device, **settings):
     """Train for four epochs without waiting in a step; how many were watched."""
     config = {
         "trainable": CONFIG["trainable"] | {"input": source, "loader": {"workers": 1}} | settings,
@@ -73,7 +71,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, source: str, device: str, **setting
     }
     steps, take = 0, Loop.step
 
-    def watched(loop: Loop) -> None:
+    def watched(loop):
         nonlocal steps
         steps += 1
         with no_waiting(device) if steps > FIRST else nullcontext():
@@ -95,10 +93,10 @@ def test_step_reads_no_value(monkeypatch, source):
     assert trained(monkeypatch, source, "cpu") > 50
 
 
-def read_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def read_the_loss(monkeypatch):
     update = TrainingStep.update
 
-    def and_read(step: TrainingStep, batches: Any) -> None:
+    def and_read(step, batches):
         update(step, batches)
         step.loss.item()
 

@@ -39,7 +39,7 @@ SCHEDULES: dict[str, tuple[dict[str, Any], Callable[[float], float]]] = {
 
 
 @functools.cache
-def labels() -> dict[bytes, int]:
+def labels():
     """By the image's pixels, which no two digits with different labels share."""
     from sklearn.datasets import load_digits  # slow to import
 
@@ -48,16 +48,14 @@ def labels() -> dict[bytes, int]:
     return {image.tobytes(): int(label) for image, label in zip(pixels, digits.target, strict=True)}
 
 
-def targets_of(shown: list[Tensor]) -> Tensor:
+def targets_of(shown):
     images, known = torch.cat(shown), labels()
     pixels = images - images.min()  # a background of 0, and 16 shades of grey above it
     pixels = (pixels * 16 / pixels.max()).round().byte()
     return torch.tensor([known[pixel.numpy().tobytes()] for pixel in pixels])
 
 
-def trained(
-    sections: dict[str, Any], rates: LearningRate | None = None, **other: Any
-) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[dict[str, Any]]]:
+def trained(sections, rates=None, **other):
     """Weights before and after a trial, the images that its model was shown, pass by pass, and its rows."""
     config = CONFIG | {
         "trainable": CONFIG["trainable"] | {"precision": "fp64"},
@@ -76,7 +74,7 @@ def trained(
     return before, list(trial.replica.model.parameters()), shown, rows
 
 
-def update_of(optimizer: str, weights: list[Tensor]) -> Callable[[float], None]:
+def update_of(optimizer, weights):
     """An update of these weights at a rate, by torch's own optimizers, or the papers' formulas."""
     options = OPTIMIZERS[optimizer]
     own = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -84,7 +82,7 @@ def update_of(optimizer: str, weights: list[Tensor]) -> Callable[[float], None]:
     if optimizer in own:
         made = own[optimizer](weights, lr=1.0, foreach=False, **options)
 
-        def by_torch(rate: float) -> None:
+        def by_torch(rate):
             made.param_groups[0]["lr"] = rate
             made.step()
 
@@ -93,7 +91,7 @@ def update_of(optimizer: str, weights: list[Tensor]) -> Callable[[float], None]:
     count = 0
 
     @torch.no_grad()
-    def by_formula(rate: float) -> None:
+    def by_formula(rate):
         nonlocal count
         count += 1
         for weight, (first, second) in zip(weights, moments, strict=True):
@@ -114,7 +112,7 @@ def update_of(optimizer: str, weights: list[Tensor]) -> Callable[[float], None]:
     return by_formula
 
 
-def plain(weights: list[Tensor], images: Tensor, targets: Tensor, optimizer: str, schedule: str) -> list[float]:
+def plain(weights, images, targets, optimizer, schedule):
     """Train on the images in this order; the mean losses of the epochs."""
     update, factor = update_of(optimizer, weights), SCHEDULES[schedule][1]
     losses, position = [], 0
@@ -162,7 +160,7 @@ def test_adascale_equals_that_of_a_plain_loop():
     averages, pending, position, step = torch.zeros(3, dtype=torch.float64), [], 0.0, 0
     gains = []
 
-    def gain() -> float:
+    def gain():
         signal, noise = (averages[:2] / averages[2]).clamp(min=0).tolist() if averages[2] else (1.0, 0.0)
         return (noise / reference + signal) / (noise / BATCH + signal)
 

@@ -4,7 +4,6 @@ import os
 import socket
 import sys
 from multiprocessing.connection import Pipe
-from typing import Any
 
 import pytest
 import torch
@@ -27,7 +26,7 @@ FIGURES = {
 }
 
 
-def rehearsed(**asked: Any) -> dict[str, Any]:
+def rehearsed(**asked):
     place = {"rendezvous": ALONE, "gang_id": ALONE}
     return run(request("trainables.supervised.rehearsal:rehearse", **place | asked))
 
@@ -127,7 +126,7 @@ def test_the_process_answers_each_request(monkeypatch):
 
 
 def test_a_lack_of_memory_is_an_answer(monkeypatch):
-    def no_memory(self: object) -> None:
+    def no_memory(self):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr("trainables.supervised.loop.Loop.step", no_memory)

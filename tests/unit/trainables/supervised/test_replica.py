@@ -37,7 +37,7 @@ def test_fastest_pass_counts_and_leaves_no_trace(monkeypatch):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def take_passes(rank: int, meet: str) -> str:
+def take_passes(rank, meet):
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(144, 50)))
     passes = RankLocalPasses(model.double(), WORKLOAD, clock=Clock("cpu"), objective=Objective())
@@ -63,7 +63,7 @@ def test_a_model_is_copied_to_explain_an_error_unless_memory_is_full(monkeypatch
     model, copied = nn.Linear(5, 2), []
     original = copy.deepcopy
 
-    def deepcopy(value: Any) -> Any:
+    def deepcopy(value):
         copied.append(value)
         return original(value)
 

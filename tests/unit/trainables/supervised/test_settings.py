@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -8,7 +7,7 @@ from tests.unit.trainables.ranks import CONFIG, request, run
 from trainables.supervised.settings import errors, own_factory_errors, remarks
 
 
-def assert_named(lines: Iterable[str], named: Sequence[str]) -> None:
+def assert_named(lines, named):
     """Assert that each message has its key or value, and that there is no other message."""
     messages = list(lines)
     assert len(messages) == len(named), messages

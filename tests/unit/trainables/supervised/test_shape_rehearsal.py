@@ -1,7 +1,5 @@
 """A rehearsal from shapes: memory and time by hand, and the figures of a whole trial."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -26,7 +24,7 @@ def leave():
     process_group.leave()
 
 
-def rehearsed(device: str = "NVIDIA H100 80GB HBM3", **asked: Any) -> dict[str, Any]:
+def rehearsed(device="NVIDIA H100 80GB HBM3", **asked):
     config = asked.pop("config", {}) | {SHAPES_OF: device}
     whole = request(
         "trainables.supervised.shape_rehearsal:rehearse", config=config, rendezvous=ALONE, gang_id=ALONE, **asked
@@ -37,7 +35,7 @@ def rehearsed(device: str = "NVIDIA H100 80GB HBM3", **asked: Any) -> dict[str, 
 def test_memory_and_time_of_a_layer_by_hand():
     meter = Meter(H100, has_tf32=True)
 
-    def peak_mib() -> float:
+    def peak_mib():
         return (meter.take_gb() * 2**30 - WORKSPACES) / MIB
 
     with fake_tensors() as meter.fake, meter:

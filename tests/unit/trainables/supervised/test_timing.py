@@ -1,7 +1,6 @@
 """The window of throughput, and the split of a step: delays put into one part of real steps are found there."""
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from sweeps.trial import RankRequest
-from tests.unit.trainables.ranks import CONFIG, Processes, fields_of, rendezvous, request, run
+from tests.unit.trainables.ranks import CONFIG, fields_of, rendezvous, request, run
 from trainables import rank
 from trainables.inputs.inputs import ResidentInputs
 from trainables.process_group import RankGroup
@@ -25,7 +23,7 @@ from trainables.timed_window import Clock, Lap, Window
 ALONE = RankGroup(rank=0, world_size=1, device="cpu", gang_id="")
 
 
-def phases_and_figures(**settings: Any) -> tuple[list[str], dict[str, Any]]:
+def phases_and_figures(**settings):
     """Run a trial of three epochs with 20 steps each."""
     seen: list[str] = []
     config = {
@@ -100,11 +98,11 @@ TIMED = CONFIG | {
 PARTS = ("data", "host", "compute", "communication", "imbalance")
 
 
-def delayed(asked: RankRequest, place: str) -> dict[str, float]:
+def delayed(asked, place):
     """A trial whose step is DELAY_S longer in this place."""
 
-    def slow(function: Callable[..., Any]) -> Callable[..., Any]:
-        def slowed(*given: Any, **named: Any) -> Any:
+    def slow(function):
+        def slowed(*given, **named):
             time.sleep(DELAY_S)
             return function(*given, **named)
 
@@ -131,7 +129,7 @@ def delayed(asked: RankRequest, place: str) -> dict[str, float]:
     return metrics
 
 
-def of_two(pair: Processes, place: str) -> dict[str, float]:
+def of_two(pair, place):
     meeting = {"rendezvous": rendezvous(), "gang_id": f"scaling {place}"}
     asked = [(request(rank=rank, shares=(32, 32), config=TIMED, **meeting), place) for rank in range(2)]
     metrics: dict[str, float] = pair.call(delayed, *asked)[0]
@@ -172,15 +170,15 @@ def test_parts_of_an_epoch_sum_up():
 class Ranks:
     """A gang of which each rank has waited so long; of several questions, each rank's answers one after the other."""
 
-    def __init__(self, *answers_s: tuple[float, ...]) -> None:
+    def __init__(self, *answers_s):
         self._answers_s = list(answers_s)
         self.own_s: list[float] = []
 
-    def each(self, own_s: float) -> list[float]:
+    def each(self, own_s):
         self.own_s.append(own_s)
         return list(self._answers_s.pop(0))
 
-    def meet(self) -> None:
+    def meet(self):
         pass
 
 
@@ -189,24 +187,24 @@ class Steps:
 
     on_gpu = False
 
-    def __init__(self, step_s: float, data_s: float = 0.0, host_s: float = 0.0) -> None:
+    def __init__(self, step_s, data_s=0.0, host_s=0.0):
         self._each = step_s, data_s, host_s
         self.taken, self.now_s, self._data_s, self._step_s = 0, 100.0, 50.0, 50.0
 
-    def take(self) -> None:
+    def take(self):
         step_s, data_s, host_s = (1.0, 0.5, 0.2) if self.taken < 2 else self._each
         self.taken += 1
         self.now_s += step_s
         self._data_s += data_s
         self._step_s += step_s - host_s
 
-    def read(self) -> float:
+    def read(self):
         return self.now_s
 
-    def parts(self) -> Parts:
+    def parts(self):
         return Parts(data_s=self._data_s, step_s=self._step_s)
 
-    def split(self, rank_group: Ranks) -> StepSplit:
+    def split(self, rank_group):
         return StepSplit(self.take, self, clock=self, rank_group=rank_group)  # type: ignore[arg-type]
 
 
@@ -275,17 +273,17 @@ def test_gpu_host_time_is_measured_by_a_step_launched_ahead(monkeypatch, step_s,
     steps, paused, tries_s = Steps(step_s), list[float](), iter(kernels_s)
 
     class Event:
-        def __init__(self, enable_timing: bool) -> None:
+        def __init__(self, enable_timing):
             assert enable_timing
 
-        def record(self) -> None:
+        def record(self):
             self.taken = steps.taken
 
-        def elapsed_time(self, end: "Event") -> float:
+        def elapsed_time(self, end):
             assert end.taken == self.taken + 1, "without the pause"
             return 1e3 * next(tries_s)
 
-    def pause(device: str, seconds: float) -> Callable[[], None]:
+    def pause(device, seconds):
         assert device == "cuda"
         return lambda: paused.append(seconds)
 
@@ -306,7 +304,7 @@ def test_gpu_host_time_is_never_negative(monkeypatch):
     assert split.single(Window(seconds=5.0, steps=50), Parts(data_s=0.5))["step_host_s"] == 0
 
 
-def epoch(parts: Parts, steps: int = 10) -> Epoch:
+def epoch(parts, steps=10):
     return Epoch(number=1, seconds=4.0, steps=steps, samples=80, loss=1.0, lr=0.1, parts=parts)
 
 

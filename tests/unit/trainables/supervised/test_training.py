@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from sweeps.trial import RankRequest
 from tests.unit.trainables.ranks import (
     CONFIG,
     context_of,
@@ -28,7 +27,7 @@ EXACT = {
 }
 
 
-def trained(asked: RankRequest, replica_type: type[Replica] = Replica) -> tuple[list[list[float]], dict[str, Any]]:
+def trained(asked, replica_type=Replica):
     """Return all parameters after the training, and what it summarized; threads and seeds are as the rank sets them."""
     context = context_of(asked)
     torch.manual_seed(context.seed)
@@ -126,35 +125,35 @@ def test_every_precision_of_the_cpu_learns(precision):
     assert answer["metrics"]["accuracy"] > 0.3
 
 
-def with_five_outputs(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def with_five_outputs(*, input_shape, num_classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
 
 
 class Twofold(nn.Linear):
-    def forward(self, images: torch.Tensor) -> Any:
+    def forward(self, images):
         return super().forward(images.flatten(1)), None
 
 
-def with_two_results(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def with_two_results(*, input_shape, num_classes):
     return Twofold(64, num_classes)
 
 
-def of_colours(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def of_colours(*, input_shape, num_classes):
     return nn.Sequential(nn.Conv2d(3, num_classes, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-def of_tokens(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def of_tokens(*, input_shape, num_classes):
     return nn.Sequential(nn.Flatten(), nn.Embedding(256, num_classes))
 
 
 class Brittle(nn.Linear):
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images):
         if torch.is_grad_enabled():
             raise RuntimeError("on fire")
         return super().forward(images.flatten(1))
 
 
-def brittle(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def brittle(*, input_shape, num_classes):
     return Brittle(64, num_classes)
 
 

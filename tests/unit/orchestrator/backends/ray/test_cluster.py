@@ -1,11 +1,9 @@
-from pathlib import Path
-
 from orchestrator.backends.ray import cluster
 from orchestrator.backends.ray.cluster import stage
 from orchestrator.config.content_hashes import python_files
 
 
-def folder_with(root: Path, *names: str) -> Path:
+def folder_with(root, *names):
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("")

@@ -58,7 +58,7 @@ def test_unreachable_rank_is_asked_until_ray_knows(monkeypatch):
     unreachable, lost = ActorUnavailableError("unavailable", None), RayActorError(error_msg="its node has died.")
     answers: list[RayError | None] = [unreachable, lost]
 
-    def ask(timeout_s: float) -> None:
+    def ask(timeout_s):
         if answer := answers.pop(0):
             raise answer
 
@@ -77,7 +77,7 @@ def test_unreachable_ranks_are_asked_at_the_same_time():
     lost = {rank: RayActorError(error_msg=f"its node has died, and rank {rank} with it.") for rank in (0, 2)}
     all_there = threading.Barrier(2, timeout=10)
 
-    def ask(rank: int, timeout_s: float) -> None:
+    def ask(rank, timeout_s):
         all_there.wait()  # broken where one is asked after the other
         raise lost[rank]
 

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -22,12 +21,12 @@ from orchestrator.backends.ray.head import check_head
 
 
 @contextmanager
-def listener(says: bytes | None) -> Iterator[str]:
+def listener(says):
     """Takes connections, says this on each and closes it; None: says nothing and keeps them."""
     with socket.create_server(("", 0)) as server:
         kept: list[socket.socket] = []
 
-        def serve() -> None:
+        def serve():
             while True:
                 try:
                     connection, _ = server.accept()
@@ -46,10 +45,10 @@ def listener(says: bytes | None) -> Iterator[str]:
 
 
 @contextmanager
-def server_of(status: grpc.StatusCode | None) -> Iterator[str]:
+def server_of(status):
     """One of gRPC, which has no service (None), or has that of a head and refuses with this status; OK answers."""
 
-    def answer(request: GetClusterIdRequest, context: grpc.ServicerContext) -> GetClusterIdReply:
+    def answer(request, context):
         assert status is not None
         if status is not grpc.StatusCode.OK:
             context.abort(status, "no")

@@ -8,7 +8,6 @@ import tempfile
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -78,7 +77,7 @@ def test_start_restores_the_environment(monkeypatch):
     """A program that runs a sweep may start another Ray afterwards."""
     seen: dict[str, str] = {}
 
-    def init(**given: Any) -> SimpleNamespace:
+    def init(**given):
         seen.update(os.environ)
         return SimpleNamespace(dashboard_url="")
 
@@ -94,7 +93,7 @@ def test_leaving_a_cluster_ends_no_process(monkeypatch):
     """As a process that the program around the sweep starts in another thread, while this one connects."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def connect(*given: Any) -> SimpleNamespace:
+    def connect(*given):
         started.append(subprocess.Popen(["sleep", "60"]))
         return SimpleNamespace(dashboard_url="")
 
@@ -176,12 +175,12 @@ def test_folders_without_room_are_told(short, monkeypatch):
 class Stopped:
     """`ray.shutdown` as it is while a raylet is stopped: it returns once that process is dead."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.raylet = subprocess.Popen(["sleep", "600"])
         self.raylet.send_signal(signal.SIGSTOP)
         self.returned = threading.Event()
 
-    def __call__(self) -> None:
+    def __call__(self):
         self.raylet.wait()
         self.returned.set()
 

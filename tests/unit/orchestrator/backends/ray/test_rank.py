@@ -2,7 +2,6 @@ import ctypes
 import os
 import sys
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -35,7 +34,7 @@ def process(monkeypatch):
     monkeypatch.setattr(ray_rank, "_node_id", lambda: "here")
 
 
-def quick(request: Any, emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
+def quick(request, emit, should_stop, observe, mailbox):
     """A trial that reports one row and says whether it was asked to stop."""
     emit({"epoch": 1})
     return RankExit(rank=0, metrics={"asked_to_stop": should_stop()})
@@ -58,7 +57,7 @@ def test_stop_counts_for_its_own_trial_at_any_moment(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
     rank, request, lines = Rank(1, 0), ranks.request(trial_dir=tmp_path), set[int]()
 
-    def before_each_line(frame: FrameType, event: str, argument: object) -> Any:
+    def before_each_line(frame, event, argument):
         if frame.f_code is not Rank.run.__code__:
             return None
         rank.stop(1)  # too late
@@ -91,7 +90,7 @@ def test_only_other_nodes_make_the_results_directory(tmp_path, monkeypatch):
 def test_running_trial_can_be_stopped(tmp_path, monkeypatch):
     rank = Rank(1, 0)
 
-    def stopped(request: Any, emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
+    def stopped(request, emit, should_stop, observe, mailbox):
         rank.stop(2)
         before = should_stop()
         rank.stop(1)
@@ -106,13 +105,13 @@ def test_running_trial_can_be_stopped(tmp_path, monkeypatch):
 class Peer:
     """The actor of another rank; it notes what its methods are called with."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.deliver, self.calls = self, list[Any]()
 
-    def options(self, **options: Any) -> "Peer":
+    def options(self, **options):
         return self
 
-    def remote(self, *given: Any) -> None:
+    def remote(self, *given):
         self.calls.append(given)
 
 
@@ -120,7 +119,7 @@ def test_messages_reach_the_turn_that_they_are_about(tmp_path, monkeypatch):
     rank, peer = Rank(1, 0), Peer()
     received = []
 
-    def exchange(request: Any, emit: Any, should_stop: Any, observe: Any, mailbox: Any) -> RankExit:
+    def exchange(request, emit, should_stop, observe, mailbox):
         rank.deliver(2, {"for": 2})  # of a rank that has begun the next run
         received.extend([*mailbox.received(), *mailbox.received()])
         mailbox.send(1, {"from": 0})

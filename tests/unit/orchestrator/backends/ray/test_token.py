@@ -1,6 +1,5 @@
 import os
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -8,7 +7,7 @@ from orchestrator.backends.ray.token import keep_token_private, require_token, s
 from sweeps.errors import ConfigError
 
 
-def mode_of(path: Path) -> int:
+def mode_of(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 

@@ -30,10 +30,10 @@ def test_supervisor_imports_no_slow_module():
 class Request:
     """Asks for a group that is the next of these."""
 
-    def __init__(self, *groups: str) -> None:
+    def __init__(self, *groups):
         self._groups = iter(groups)
 
-    def to_placement_group(self) -> str:
+    def to_placement_group(self):
         return next(self._groups)
 
 
@@ -78,7 +78,7 @@ A, B = (Node(name="host", cpus=4, gpus=2, node_id=name) for name in "ab")
 ONE, TWO = (Bundles(Gang(ranks=ranks, gpus_per_rank=1, cpus_per_rank=1)) for ranks in (1, 2))
 
 
-def turn(kept: KeptGangs, *, force_all: bool = False) -> list[str]:
+def turn(kept, *, force_all=False):
     return list(kept.flush_cached_objects(force_all=force_all))
 
 
@@ -151,11 +151,11 @@ def test_bundles_name_their_nodes_and_are_equal_for_one_shape_and_place():
 class Tried:
     """The part of a Tune trial that the queue reads."""
 
-    def __init__(self, number: int, status: str = Trial.PENDING, outcome: TrialOutcome | None = None) -> None:
+    def __init__(self, number, status=Trial.PENDING, outcome=None):
         self.trial_id, self.status, self.outcome = f"{number}", status, outcome
         self.is_retried = False
 
-    def is_finished(self) -> bool:
+    def is_finished(self):
         return self.status == Trial.TERMINATED
 
 
@@ -173,7 +173,7 @@ def queue(alive, monkeypatch, tmp_path):
     return queue
 
 
-def _lost(alive: list[Node], queue: QueueSearch) -> SimpleNamespace:
+def _lost(alive, queue):
     """The other node is lost; what was given, by whether it was to begin there."""
     given = [queue.next_trial(), queue.next_trial()]
     there = {trial.trial_id: start.nodes[0] for trial, start in queue._given}

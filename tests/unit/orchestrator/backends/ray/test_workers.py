@@ -19,7 +19,7 @@ def test_ranks_on_several_nodes_are_named_with_their_hosts(monkeypatch):
 
 
 class FakeActor:
-    def __init__(self) -> None:
+    def __init__(self):
         self.prepared: list[str] = []
         self.prepare = SimpleNamespace(remote=self.prepared.append)
 
@@ -28,7 +28,7 @@ class FakeActor:
 def test_ranks_of_a_kept_gang_start_together(monkeypatch, bundles, started, prepared):
     actors: dict[int, FakeActor] = {}
 
-    def start(trial: object, rank: int, *_: object) -> FakeActor:
+    def start(trial, rank, *_):
         return actors.setdefault(rank, FakeActor())
 
     table = {"bundles_to_node_id": {index: "a" for index in range(bundles)}}
