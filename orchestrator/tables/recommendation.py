@@ -122,7 +122,7 @@ def next_step(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
     """Return what to do next: settle the verdict, or else extend the axis at whose edge the choice is."""
     if recommendation.commands:
         settling = _cost_of_settling(recommendation, trials)
-        return NextStep(text=settling, command=recommendation.commands[0], short="the sweep's command with mode=settle")
+        return NextStep(text=settling, command=recommendation.commands[0], short="same command with mode=settle")
     chosen = recommendation.chosen
     if chosen is None:
         return NextStep(text="")
