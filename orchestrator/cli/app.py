@@ -15,6 +15,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, cast
 
 from omegaconf import DictConfig, OmegaConf
@@ -34,7 +35,7 @@ from orchestrator.config.hydra_private import (
     show,
 )
 from orchestrator.config.key_checks import structure_errors
-from orchestrator.config.overrides import key_of, rewritten, with_command, with_search_path
+from orchestrator.config.overrides import key_of, rewritten, varied, with_command, with_search_path
 from orchestrator.config.request import RUNNING
 from orchestrator.config.schema import may_be_axis
 from orchestrator.config.search_path import PRIMARY, primary, with_primary
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
             for words, answer in ((labels, cells_of), (_OF_TRIALS, logs_of), (_STOPS, stops_of)):
                 if asked & {*words} and (lines := list(answer(overrides))):
                     raise ConfigError(lines)
+        _check_sweep_of_command(own, arguments[len(own) + 1 :])
         arguments, options = without_dashes(with_command(arguments))
         with given_in(overrides_in(arguments)):
             if options:
@@ -85,6 +87,25 @@ def main(arguments: Sequence[str]) -> int:
             return _completed(rewritten(arguments))
     except ConfigError as error:
         return _wrong(error)
+
+
+def _check_sweep_of_command(own: Sequence[str], words: Sequence[str]) -> None:
+    """Raise ConfigError with the line to type if a command behind `--` has no sweep."""
+    if not words or "mode=init" in own or any(word.startswith(("sweep", "-")) for word in own):
+        return
+    from orchestrator.cli.sweep_checks import command_line  # imported here so that --help stays quick
+    from orchestrator.config.wrong_overrides import CompositionError
+
+    with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
+    typed = list(map(with_known_names, words)) if any("{" in word for word in words) else varied(words)
+    overrides = rewritten(with_command(["sweep=batch_scaling", *own, "--", *typed]))
+    errors: Sequence[str] = ()
+    with initialised():
+        try:
+            line, _ = command_line(Composition(overrides).arguments)
+        except CompositionError as error:
+            errors, (line, _) = error.errors, command_line(rewritten(error.corrected))
+    raise ConfigError([*errors, f"choose what to compare before --, and pass it by the script's own options: {line}"])
 
 
 def overrides_in(arguments: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.cli.recorded_arguments import command_again
 from orchestrator.config.checked_sweep import CheckedSweep
-from orchestrator.config.commands import shell_command
+from orchestrator.config.commands import program, shell_command
 from orchestrator.config.compose import Composition
 from orchestrator.config.fingerprint import code_in
 from orchestrator.config.key_checks import (
@@ -24,7 +24,7 @@ from orchestrator.config.key_checks import (
     structure_errors,
     value_errors,
 )
-from orchestrator.config.overrides import FROM_PROGRAM, key_of, script_name, varied, with_command
+from orchestrator.config.overrides import FROM_PROGRAM, key_of, rewritten, script_name, varied, with_command
 from orchestrator.config.request import JSON, READING, RUNNING, Metric, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
@@ -72,7 +72,26 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
                 checked(Composition(error.fitting, sections, error.composed))
             except ConfigError as others:
                 errors += [message for message in others.errors if not error.is_due_to_them(message)]
-        raise ConfigError(errors) from None
+        wrong = [message for message in errors if not message.startswith(f"write {program()}")]
+        # The line to type has what the other errors suggest, too.
+        line, is_wrong = command_line(rewritten(error.corrected))
+        raise ConfigError([*wrong, *([f"write {line}"] if is_wrong or len(wrong) < len(errors) else [])]) from None
+
+
+def command_line(overrides: Sequence[str]) -> tuple[str, bool]:
+    """Return the line to type for a sweep of a command behind `--`, and whether it differs from these overrides.
+
+    It is what errors suggest: with a learning rate, or another name in braces. Other sweeps have none.
+    """
+    if "trainable.argv" not in map(key_of, overrides):
+        return "", False
+    try:
+        checked(Composition(overrides))
+    except ConfigError as error:
+        lines = [line.removeprefix("write ") for line in error.errors if line.startswith(f"write {program()}")]
+        if lines:
+            return lines[-1], True
+    return shell_command(overrides), False
 
 
 def checked(composition: Composition) -> CheckedSweep:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from numbers import Real
 from pathlib import Path, PurePath
-from pkgutil import resolve_name
 from typing import Any
 
 from sweeps.errors import ConfigError
@@ -123,13 +122,6 @@ def with_command(arguments: Sequence[str]) -> list[str]:
         errors.append("-- is followed by no command: -- torchrun --nproc_per_node={gpus} train.py --lr {lr}")
     if given.get("trainable", "command") != "command" or "trainable.argv" in given:
         errors.append("the words after -- are the command: leave out trainable= and trainable.argv=")
-    chooses = ("sweep", "sweep.axes.", "-")
-    if given.get("mode") != "init" and not any(word.startswith(chooses) for word in own):
-        rates = "trainable.lr=0.1 trainable.reference_batch_size=32"
-        with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
-        typed = list(map(with_known_names, words)) if any("{" in word for word in words) else varied(words)
-        line = f"sweep=batch_scaling {rates} -- {' '.join(typed)}"
-        errors.append(f"choose what to compare before --, and pass it by the script's own options: {line}")
     if errors:
         raise ConfigError(errors)
     # The words are data: Hydra would replace an interpolation in them.

@@ -81,6 +81,7 @@ class CompositionError(ConfigError):
         super().__init__(lines or [error_line(error)])
         fitting = [override for override in overrides if override not in self._unfit or override in self._stand_ins]
         self.fitting = (*fitting, *chain.from_iterable(self._stand_ins.values()))
+        self.corrected = [word for override in overrides for word in self._meant(override)]
         self.composed = self.composed if self._unfit else None
 
     def is_due_to_them(self, message: str) -> bool:
@@ -89,6 +90,17 @@ class CompositionError(ConfigError):
         names = [key.rpartition(".")[2] for key in wrong_keys]
         wrong = message.partition(": write ")[0]
         return any(re.search(rf"\b{re.escape(name)}\b", wrong) for name in names)
+
+    def _meant(self, override: str) -> Sequence[str]:
+        """Return the override, or what its explanation suggests first instead of it; empty if it suggests nothing."""
+        if override not in self._unfit:
+            return [override]
+        suggested = self._unfit[override].partition(": write ")[2].partition(" or ")[0]
+        try:
+            words = shlex.split(re.sub(r" \([^()]*\)$", "", suggested))
+        except ValueError:  # a sentence with quotes, and no command
+            words = []
+        return words if all("=" in word for word in words) else []
 
     def _try(self, overrides: Sequence[str]) -> None:
         """Compose the config of the overrides that fit, and explain the others."""

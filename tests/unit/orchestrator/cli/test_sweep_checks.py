@@ -305,6 +305,24 @@ def test_a_wrong_command_is_refused_once_with_the_whole_line(typed, errors, line
     assert words[words.index("--") :] == ["--", "python", *line] and main(words) == 0
 
 
+@pytest.mark.parametrize("sweep", [["sweep=batch_scaling"], []])
+@pytest.mark.parametrize(
+    ("own", "meant"),
+    [
+        (["gpus=1,2", "batch_size=32,64"], ["sweep.axes.gpus=[1,2]", "sweep.axes.device_batch_size=[32,64]"]),
+        (["nonsense=1"], []),
+        (["gpus=1"], ["sweep.axes.gpus=[1]"]),
+    ],
+)
+def test_the_whole_line_has_what_is_meant_by_other_wrong_words(sweep, own, meant, folder, capsys):
+    (folder / "train.py").touch()
+    assert main([*sweep, *own, "mode=plan", "--", "python", "train.py", "{batch_size}", "{lr}"]) == 2
+    *told, last = capsys.readouterr().err.splitlines()
+    assert all(any(line.startswith(f"'{word}'") for line in told) for word in own)
+    words = shlex.split(last.partition("python -m orchestrator ")[2])
+    assert {*meant} <= {*words} and main(words) == 0
+
+
 @pytest.mark.parametrize(("rates", "status"), [("lr: 0.3, reference_batch_size: 32", 0), ("lr: 0.1", 2), ("", 2)])
 def test_rates_in_a_file_of_the_users_are_given(rates, status, folder, capsys):
     (folder / "sweep").mkdir()

@@ -3,7 +3,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from orchestrator.cli.app import main
-from orchestrator.config.overrides import literal, overrides_of, rewritten, with_command, with_search_path
+from orchestrator.config.overrides import literal, overrides_of, rewritten, varied, with_command, with_search_path
 from sweeps.errors import ConfigError
 
 
@@ -101,11 +101,8 @@ def test_words_behind_dashes_are_the_command(words, name):
     ("arguments", "expected"),
     [
         (["--"], "followed by no command"),
-        (["--", "python", "train.py"], "sweep=batch_scaling .* -- python train.py --bs {device_batch_size}"),
-        (["mode=plan", "--", "train.sh", "{gpus}"], "sweep=batch_scaling .* -- train.sh {gpus}$"),
         (["trainable=noop", "--", "train.sh"], "leave out trainable="),
         (["trainable.argv=other", "--", "train.sh"], "leave out trainable="),
-        (["--", "train.sh", "{batch_size}", "{learning_rate}"], " -- train.sh {device_batch_size} {lr}$"),
     ],
 )
 def test_unclear_command_behind_dashes_is_refused(arguments, expected):
@@ -127,13 +124,10 @@ def test_unclear_command_behind_dashes_is_refused(arguments, expected):
             " --learning_rate={lr} --epochs 3",
         ),
         ("python t.py --lr cosine --gpus", "python t.py --lr cosine --gpus --bs {device_batch_size} --lr {lr}"),
-        ("python t.py --lr {lr}", "python t.py --lr {lr}"),
     ],
 )
 def test_the_line_to_type_varies_the_numbers_of_a_command(command, told):
-    with pytest.raises(ConfigError) as refused:
-        with_command(["mode=plan", "--", *command.split()])
-    assert refused.value.errors[0].endswith(f" -- {told}")
+    assert " ".join(varied(command.split())) == told
 
 
 def test_command_behind_dashes_has_no_interpolations():
