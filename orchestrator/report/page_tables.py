@@ -12,6 +12,7 @@ import pandas as pd
 from orchestrator.analysis.summary import further_metrics
 from orchestrator.config.request import Metric
 from orchestrator.decision.recommendation import Recommendation
+from orchestrator.decision.thresholds import SHOWN
 from orchestrator.report.cell_rows import role_of
 from orchestrator.report.plot import MOST_OPTIONS, filter_value, label_of, word
 from orchestrator.tables.candidates import IS_BEST
@@ -57,7 +58,11 @@ def cell_table(cells: pd.DataFrame, recommendation: Recommendation) -> dict[str,
     ordered = ordered.assign(
         p_within=[within for within, _ in chances],
         p_best=[best for _, best in chances],
-        role=[role_of(row, recommendation) for row in ordered.to_dict("records")],
+        # The fastest cells, which come first, are often those that no longer learn.
+        role=[
+            role_of(row, recommendation) or ("misses the margin" if within < SHOWN else "")
+            for row, (within, _) in zip(ordered.to_dict("records"), chances, strict=True)
+        ],
     )
     metric, report = recommendation.terms.metric, recommendation.terms.report
     unit = suited("GPU-hours" if report.price_per_gpu_hour is None else report.unit_of_cost, *ordered["cost"])

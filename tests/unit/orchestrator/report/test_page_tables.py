@@ -25,6 +25,17 @@ def test_cells_have_their_probabilities_and_are_shown_by_time():
     assert not {"status", "seeds ok", "valid timings"} & set(titles)
 
 
+def test_a_fast_cell_that_loses_accuracy_is_marked():
+    trials, cells, recommendation = decided_with_frames(swayed({1: 100, 2: 190, 4: 380}, {1: 0.9, 2: 0.9, 4: 0.5}))
+    table = cell_table(with_times(cells, trials), recommendation)
+    role = [title for title, _ in table["columns"]].index("role")
+    assert {row[0]: row[role] for row in table["rows"]} == {
+        "1×32 none": "baseline",
+        "2×32 none": "chosen",
+        "4×32 none": "misses the margin",
+    }
+
+
 @pytest.mark.parametrize(("price", "cost"), [(None, ("cost [GPU-seconds]", 60.0)), (3.6, ("cost [USD]", 0.06))])
 def test_costs_are_those_of_the_candidates(price, cost):
     """Trainings of 60 and 30 s on one and two GPUs, whose trials took 90 s."""
