@@ -128,7 +128,7 @@ def time_and_cost(plan: Plan, price_per_gpu_hour: float | None, currency: str) -
     timetable = plan.timetable
     hours, unknown, makespan_s = timetable.gpu_hours, timetable.unknown, timetable.makespan_s
     if makespan_s is None:
-        can_tell = not len(plan.forecasts.rehearsals) and any(can_rehearse(trial) for trial in plan.to_run)
+        can_tell = any(can_rehearse(trial) for trial in plan.to_run)
         before = " (mode=forecast tells it before)" if can_tell else ""
         yield f"expected duration: unknown until the first trials have run{before}"
     elif timetable.schedule:

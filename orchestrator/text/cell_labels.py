@@ -57,8 +57,8 @@ def varying(cells: pd.DataFrame) -> list[str]:
 
     An axis that chooses the device stands for it.
     """
-    axes = ("lr_multiplier", *summary.further_axes(cells))
-    differing = [axis for axis in axes if cells[axis].nunique(dropna=False) > 1]
+    columns = ("lr_multiplier", *summary.further_axes(cells))
+    differing = [column for column in columns if cells[column].nunique(dropna=False) > 1]
     choosing = [column for column in differing if axis(column) in _OF_DEVICE]
     is_told = any(cells.groupby(column)["device"].nunique().max() == 1 for column in choosing)
     return ["device", *differing] if cells["device"].nunique() > 1 and not is_told else differing
