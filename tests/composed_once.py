@@ -12,8 +12,8 @@ from omegaconf import AnyNode, DictConfig
 from orchestrator.config.search_path import shipped_dirs
 from orchestrator.config.yaml_private import copied_metadata, replaced
 
-_LIST = hydra_defaults._create_defaults_list
-_MERGE = ConfigLoaderImpl._compose_config_from_defaults_list
+LIST = hydra_defaults._create_defaults_list
+MERGE = ConfigLoaderImpl._compose_config_from_defaults_list
 
 
 def _copied_value(node: AnyNode, memo: dict[int, Any]) -> AnyNode:
@@ -52,9 +52,9 @@ def composed_once() -> Iterator[None]:
         choices = (overrides.append_group_defaults, overrides.override_choices, overrides.deletions)
         key = (places(repo), config_name, prepend_hydra, skip_missing, repr(choices))
         if not key[0]:
-            return _LIST(repo, config_name, overrides, prepend_hydra, skip_missing)
+            return LIST(repo, config_name, overrides, prepend_hydra, skip_missing)
         if key not in lists:
-            lists[key] = _LIST(repo, config_name, overrides, prepend_hydra, skip_missing), overrides
+            lists[key] = LIST(repo, config_name, overrides, prepend_hydra, skip_missing), overrides
         result, before = lists[key]
         for name in ("known_choices", "known_choices_per_group", "override_metadata", "deletions"):
             setattr(overrides, name, copy.deepcopy(getattr(before, name)))
@@ -66,9 +66,9 @@ def composed_once() -> Iterator[None]:
         key = (places(repo), *((one.config_path, one.package, one.is_self, one.primary) for one in defaults))
         typed = getattr(loader, "_typed", {"hydra"})
         if not key[0] or any(name.startswith("hydra") for name in typed):
-            return _MERGE(loader, defaults, repo)
+            return MERGE(loader, defaults, repo)
         if key not in merged:
-            merged[key] = _MERGE(loader, defaults, repo)
+            merged[key] = MERGE(loader, defaults, repo)
         return copy.deepcopy(merged[key])
 
     with (

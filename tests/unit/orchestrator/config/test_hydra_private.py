@@ -27,7 +27,8 @@ from omegaconf.base import Metadata
 
 from orchestrator.config import hydra_private, yaml_private
 from orchestrator.config.compose import CHECKS, initialised
-from orchestrator.config.search_path import config_dir
+from orchestrator.config.search_path import config_dir, primary
+from tests.composed_once import LIST, MERGE
 
 ROOT = Path(__file__).parents[4]
 
@@ -160,6 +161,21 @@ def test_each_composition_has_its_own_copy_of_the_files(tmp_path):
         first.part["values"].append(2)
         assert composed("own: 1").part["values"] == [1]
         assert (first.own, composed("own: 2").own) == (1, 2)
+
+
+@pytest.mark.parametrize("given", [["sweep=batch_scaling", "model=resnet18"], ["sweep=lm_scaling", "~schedule"]])
+def test_compositions_that_tests_share_are_those_of_hydra(given):
+    with initialised():
+        for _ in range(2):
+            shared = compose(primary(), given)
+        shared.copy().sweep.name = "other"
+        with (
+            yaml_private.replaced(defaults_list, "_create_defaults_list", LIST),
+            yaml_private.replaced(ConfigLoaderImpl, "_compose_config_from_defaults_list", MERGE),
+        ):
+            own = compose(primary(), given)
+    assert OmegaConf.to_container(shared, resolve=False) == OmegaConf.to_container(own, resolve=False)
+    assert shared == own and shared.model._get_parent() is shared
 
 
 WRONG_YAML = {
