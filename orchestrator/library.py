@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator.config.commands import program
 from orchestrator.config.overrides import overrides_of
@@ -59,11 +59,11 @@ class Markdown(str):
         return str(self)
 
 
-class CellSettings(dict[str, Any]):
-    """The settings of a cell by name, which are attributes, too."""
+class Values(dict[str, Any]):
+    """The settings of a cell, or a trial's row, by name; the names are attributes, too."""
 
     def __getattr__(self, name: str) -> Any:
-        """Return a setting. Raises AttributeError with the existing names."""
+        """Return a value. Raises AttributeError with the existing names."""
         if name in self:
             return self[name]
         raise AttributeError(f"{name!r} is not one of {', '.join(self)}")
@@ -145,6 +145,16 @@ class SweepResults:
         table = ResultsFolder(self.folder).table("recommendation.md")
         return table.read_text(encoding="utf-8") if table.is_file() else repr(self)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise AttributeError with where else the name is, or with the existing names."""
+        if name.startswith("_"):  # Python itself asks for these, also before there is a folder
+            raise AttributeError(name)
+        decided = ResultsFolder(self.folder).table("recommendation.json")
+        keys = self.recommendation if decided.is_file() else {}
+        known = ", ".join(key for key in dir(type(self)) if key[:1] != "_")
+        hint = f"results.recommendation[{name!r}] has it" if name in keys else f"there are {known}"
+        raise AttributeError(f"SweepResults has no {name!r}: {hint}")
+
     @property
     def trials(self) -> pd.DataFrame:
         """One row per trial, as in `tables/trials.parquet`; the cell's label and important columns first.
@@ -193,22 +203,25 @@ class SweepResults:
         return page
 
     @property
-    def best(self) -> CellSettings:
+    def best(self) -> Values:
         """The settings of the cell to use now: `best["gpus"]` or `best.gpus`, both sides of the batch, `lr` ….
 
         Raises LookupError with the verdict and its reason unless a cell is recommended.
         """
         if cell := cell_to_use(self.recommendation):
-            return CellSettings(cell["values"])
+            return Values(cell["values"])
         raise LookupError(f"no cell is recommended: {self.verdict.upper()} {self.recommendation['sentence']}")
 
-    def trial(self, trial_id: str) -> dict[str, Any]:
-        """Return a trial's row of `trials`, by the start of its id. Raises LookupError unless one trial has it."""
+    def trial(self, trial_id: str) -> Values:
+        """Return a trial's row of `trials` as a dictionary whose keys are attributes, too.
+
+        The start of its id is enough. Raises LookupError unless one trial has it.
+        """
         trials = self.trials
         rows = trials[trials["trial_id"].str.startswith(trial_id)].to_dict("records")
         if len(rows) != 1:
             raise LookupError(f"{len(rows)} trials have an id that begins with {trial_id!r}")
-        return {str(column): value for column, value in rows[0].items()}
+        return Values({str(column): value for column, value in rows[0].items()})
 
     def logs(self, trial_id: str) -> dict[str, str]:
         """Return the logs of a trial as {file name: text}, and its traceback if it failed, by the start of its id."""

@@ -14,6 +14,9 @@ from sweeps.trial import TrialSpec
 
 WORDS = ("none", "failed", "all")
 
+_TIMINGS = ("disturbed", "invalid", "timings", "stragglers", "straggler")
+"""Words for trials of which only the timing is wrong."""
+
 _FORMS = "none, failed, all, or trials by the start of an id or by axes: [3fa2], {gpus: 2, seed: 0}"
 
 _ID = re.compile(r"[0-9a-f]+")
@@ -51,6 +54,9 @@ def form_errors(given: Any) -> Iterator[str]:
     """Yield a line for each part of `rerun` that cannot name a trial of any sweep."""
     if given in ([], *WORDS):
         yield from [] if given else [f"rerun must be {_FORMS}; not {given!r}"]
+        return
+    if given in _TIMINGS:
+        yield f"rerun={given}: only trainings run again, and mode=settle times disturbed trials: write mode=settle"
         return
     for entry in _listed(given):
         if isinstance(entry, str) and entry in WORDS:

@@ -34,7 +34,7 @@ from orchestrator.config.hydra_private import (
     run_jobs,
     show,
 )
-from orchestrator.config.key_checks import structure_errors
+from orchestrator.config.key_checks import structure_errors, value_errors
 from orchestrator.config.overrides import key_of, rewritten, varied, with_command, with_search_path
 from orchestrator.config.request import RUNNING
 from orchestrator.config.schema import may_be_axis
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 WRONG_REQUEST = 2  # the exit status of a refused request; nothing was started
 _STOPS = ("stop", "cancel", "kill", "scancel", "abort")  # words that ask to end a sweep
+_OPENS = ("open", "browser", "view")  # words that ask for the report
 _OF_TRIALS = ("logs", "log", "show", "trace", "describe", "inspect", "tail")  # words that ask for single trials
 MANY = 10  # above this many sweeps a message announces the check, which takes some tenths of a second for each
 
@@ -71,12 +72,14 @@ def main(arguments: Sequence[str]) -> int:
         overrides = overrides_in(own)
         if commands := list(continued(overrides)):
             raise ConfigError(commands)
-        asked = {argument.removeprefix("mode=") for argument in overrides}
+        asked = {argument.removeprefix("mode=").removesuffix("=true") for argument in overrides}
         labels = [word for word in overrides if is_label(word) and not is_folder(word)]
-        if labels or asked & {*_OF_TRIALS, *_STOPS}:
-            from orchestrator.cli.status import cells_of, logs_of, stops_of  # imported here so that --help stays quick
+        if labels or asked & {*_OF_TRIALS, *_STOPS, *_OPENS}:
+            # Imported here so that --help stays quick.
+            from orchestrator.cli.status import cells_of, logs_of, pages_of, stops_of
 
-            for words, answer in ((labels, cells_of), (_OF_TRIALS, logs_of), (_STOPS, stops_of)):
+            answers = ((labels, cells_of), (_OF_TRIALS, logs_of), (_STOPS, stops_of), (_OPENS, pages_of))
+            for words, answer in answers:
                 if asked & {*words} and (lines := list(answer(overrides))):
                     raise ConfigError(lines)
         _check_sweep_of_command(own, arguments[len(own) + 1 :])
@@ -206,14 +209,18 @@ def _dash_errors(arguments: Sequence[str], options: Mapping[str, str]) -> Iterat
     told: list[str] = []
     with with_primary(flags.config_name or PRIMARY, flags.config_dir if flags.config_name else None), initialised():
         try:
-            errors = list(structure_errors(composed(with_search_path(flags.overrides, flags.config_dir)).config))
+            config = composed(with_search_path(flags.overrides, flags.config_dir)).config
+            errors = list(structure_errors(config)) or list(value_errors(config, ["mode"]))
         except ConfigError as error:
             errors = error.errors
+    is_launch = any("mode=launch" in words for words in (*arguments, *errors))
     for override, written in options.items():
         key = key_of(override)
         own = [line for line in errors if line.startswith((repr(override), f"{key} must be", f"unknown {key} "))]
         explained = [line.partition(": ")[2] or line for line in own]
-        reason = explained[0].removeprefix(f"there is no key {key!r}: ") if explained else f"write {override}"
+        # For trials on several nodes, the sweep's own option says how many.
+        meant = f"launch.{override}" if key == "nodes" and is_launch else override
+        reason = explained[0].removeprefix(f"there is no key {key!r}: ") if explained else f"write {meant}"
         told += own
         yield f"{written!r}: keys have no dashes: {reason}"
     yield from (line for line in errors if line not in told)

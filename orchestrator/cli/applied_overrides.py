@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded_arguments import arguments_in, command_again, recorded_arguments
 from orchestrator.config.commands import command, program, shell_command
 from orchestrator.config.compose import Composition
 from orchestrator.config.overrides import key_of, literal, rewritten
 from orchestrator.config.request import READING
+from orchestrator.config.synonyms import synonym_of
 from orchestrator.store.results import read_results
 from orchestrator.store.results_folder import ResultsFolder, free_beside
 from sweeps.errors import ConfigError
@@ -71,7 +73,13 @@ def _name_of_results(name: str, folder: str, errors: Sequence[str], overrides: S
     """Return the whole command of the results that `sweep=NAME` names where there is no such sweep; else empty."""
     if not name or not any(line.startswith(f"'sweep={name}': there is no sweep") for line in errors):
         return ""
-    again = command_again(os.path.join(folder, name), [word for word in overrides if key_of(word) != "sweep"])
+    kept = [word for word in overrides if key_of(word) not in ("sweep", "mode")]
+    modes = [word.partition("=")[2] for word in overrides if key_of(word) == "mode"]
+    # A wrong mode must not run the sweep.
+    kept += [
+        f"mode={mode if mode in {**MODES, **WITHOUT_SWEEP} else synonym_of('mode', mode) or 'status'}" for mode in modes
+    ]
+    again = command_again(os.path.join(folder, name), kept)
     return f"'sweep={name}': {name} is the name of results: write {again}" if again else ""
 
 

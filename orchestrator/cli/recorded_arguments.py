@@ -35,6 +35,7 @@ WHAT_IF_KEYS = (
 """Settings of a report that can be asked for after the sweep; they change its tables, and no trial."""
 
 PLACES = ("results_dir", "sweep.name")
+_NO_PLACE = ("results_dir", "sweep.name", "sweep", "mode", "compare.with")
 DEFAULT_PLACE = "results"
 _SECTIONS = ("budget", "claims", "report", "sweep")  # sections whose recorded values count
 _GROUPS = ("data", "sweep", "trainable")
@@ -84,6 +85,10 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     words = [override for override in overrides if "=" not in override and override[:1] not in ("~", "+")]
     if words and (line := _folders_meant(given.get("mode", ""), words, chooses_config=chooses_config)):
         raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {line}"])
+    named = [(key, value) for key, value in given.items() if key not in _NO_PLACE and _has_results(_folder_of(value))]
+    if named and given.get("mode") in READING and not chooses_config and "results_dir" not in given:
+        (key, value), line = named[0], f"mode={given['mode']} results_dir={_folder_of(named[0][1])}"
+        raise ConfigError([f"'{key}={value}' names no setting, but a folder of results: write {line}"])
     # A mode that runs code takes nothing from a folder that may be a stranger's.
     if given.get("mode") not in READING or chooses_config or "://" in place:
         return Completed(own=arguments)

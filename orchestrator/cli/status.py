@@ -34,6 +34,7 @@ from sweeps.rerun_selection import is_label, label_axes
 from sweeps.status import Status
 from sweeps.trial import Batch
 
+_LOG_LINES = 20  # of a trial's log that are shown
 _MOST_FAILURES = 5  # failed trials that are listed
 
 
@@ -62,6 +63,10 @@ def logs_of(arguments: Sequence[str]) -> Iterator[str]:
                 failure = _failure(folder, end)
                 told = filter(None, (f"{end.trial_id[:SHOWN_DIGITS]} {end.status}", failure["log"], failure["note"]))
                 yield ": ".join(told)
+                for log in sorted(folder.trial(end.trial_id).glob("*.log")) if ids else ():
+                    lines = files.read_regular(log).decode(errors="replace").splitlines()
+                    yield f"{log}: {f'its last {len(lines[-_LOG_LINES:])} lines' if lines else 'it printed nothing'}"
+                    yield from lines[-_LOG_LINES:]
 
 
 def cells_of(arguments: Sequence[str]) -> Iterator[str]:
@@ -96,6 +101,13 @@ def stops_of(arguments: Sequence[str]) -> Iterator[str]:
             yield f"{folder.root}: {driver} runs it: press Ctrl-C there, or write kill {pid[0] if pid else 'PID'} there"
 
 
+def pages_of(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each report in the folder that the arguments name."""
+    for folder in _folders(_given(arguments)):
+        if folder.page.is_file():
+            yield f"open {folder.page} in a browser, or write {program()} mode=watch results_dir={folder.root}"
+
+
 def _given(arguments: Sequence[str]) -> dict[str, str]:
     return {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
 
@@ -103,7 +115,10 @@ def _given(arguments: Sequence[str]) -> dict[str, str]:
 def _folders(given: Mapping[str, str]) -> list[ResultsFolder]:
     """Return the folders of the sweeps in the place that arguments name."""
     # Unlike pathlib's, this function takes the home of an unknown user.
-    place = Path(os.path.expanduser(given.get("results_dir", "results").strip("'\""))) / given.get("sweep.name", "")
+    place = Path(os.path.expanduser(given.get("results_dir", "results").strip("'\"")))
+    # `sweep=again` may name results, too.
+    name, sweep = given.get("sweep.name", ""), given.get("sweep", "")
+    place /= name or (sweep if (place / sweep / JOURNAL).is_file() else "")
     return [ResultsFolder(root) for root in (*map(Path, results_below(place)), place)]
 
 

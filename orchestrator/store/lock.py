@@ -40,7 +40,8 @@ class LockedError(ConfigError):
     def __init__(self, root: Path, owner: Owner | None) -> None:
         self.owner = owner
         who = f"process {owner.pid} on host {owner.host} since {owner.started}" if owner else "a driver without a name"
-        super().__init__([f"{root} is in use by {who}; wait for it, stop it, or choose another results_dir"])
+        shown = f"python -m orchestrator mode=watch results_dir={root} shows it"
+        super().__init__([f"{root} is in use by {who}; {shown}; wait for it, stop it, or choose another results_dir"])
 
 
 class DirectoryLock:

@@ -40,6 +40,9 @@ def compared(request: Request) -> str:
     if request.settings.compare.with_ is None:
         raise ConfigError(["mode=compare needs compare.with=results/OTHER, the folder of another sweep's results"])
     folder = Path(request.settings.compare.with_).expanduser()
+    beside = request.results_dir.parent / folder
+    if not ResultsFolder(folder).journal.is_file() and ResultsFolder(beside).journal.is_file():
+        folder = beside
     if inside := results_below(folder):
         raise ConfigError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
     this, other = (frames(ResultsFolder(path), request) for path in (request.results_dir, folder))

@@ -1,5 +1,6 @@
 """Tests of the Python API without running a sweep; tests/integration/test_library.py runs sweeps."""
 
+import copy
 import json
 import signal
 import subprocess
@@ -51,6 +52,18 @@ def test_results_show_their_verdict_and_best_cell(tmp_path):
     path.write_text(json.dumps(decided | {"recommended": None, "verdict": "undecided"}))
     with pytest.raises(LookupError, match="UNDECIDED Use"):
         results.best["gpus"]
+
+
+def test_a_wrong_name_is_told_where_it_is_or_what_there_is(tmp_path):
+    folder = ResultsFolder(tmp_path)
+    folder.create()
+    folder.journal.touch()
+    folder.table("recommendation.json").write_text('{"rivals": []}')
+    results = load_results(tmp_path)
+    for name, told in (("rivals", r"recommendation\['rivals'\]"), ("nonsense", "summary, trial, trials")):
+        with pytest.raises(AttributeError, match=told):
+            getattr(results, name)
+    assert copy.copy(results) == results
 
 
 def test_important_columns_are_first(tmp_path, monkeypatch):

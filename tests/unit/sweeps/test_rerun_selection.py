@@ -64,6 +64,11 @@ def test_an_ambiguous_prefix_is_an_error():
     assert not list(rerun_errors(Rerun.of("abc"), alike)) and len(Rerun.of("abc").selected(alike)) == 1
 
 
+def test_disturbed_trials_are_for_another_mode():
+    (error,) = form_errors("disturbed")
+    assert error.endswith("write mode=settle")
+
+
 @pytest.mark.parametrize(
     ("label", "axes"),
     [

@@ -110,11 +110,17 @@ def test_a_folder_of_results_alone_is_a_report(start, tmp_path, capsys):
         journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {"arguments": ["sweep=lm_scaling"]}})
     assert main(["sweep=other", f"results_dir={tmp_path}", "mode=plan"]) == 2
     assert "write python -m orchestrator sweep=lm_scaling mode=plan " in capsys.readouterr().err
+    # A wrong mode does not become that of a run.
+    for mode, meant in (("tail", "watch"), ("nonsense", "status")):
+        assert main(["sweep=other", f"results_dir={tmp_path}", f"mode={mode}"]) == 2
+        assert f"write python -m orchestrator sweep=lm_scaling mode={meant} " in capsys.readouterr().err
+    assert main(["mode=report", f"report={tmp_path}/other"]) == 2
+    assert capsys.readouterr().err.endswith(f"write mode=report results_dir={tmp_path}/other\n")
 
 
 def test_compare_prints_ratios_and_differences(start, tmp_path):
     status, told = start("mode=compare", f"compare.with={tmp_path}/other")
-    assert status == 0
+    assert status == 0 and start("mode=compare", "compare.with=other") == (0, told)
     assert "3 cells are in both" in told and "0.50× [" in told
     assert "- source.mine:train: 'new' → 'old'\n" in told  # and no picture of a train
     assert start("mode=compare")[0] == 2

@@ -124,6 +124,33 @@ def test_the_log_of_a_failed_trial_is_named(asked, tmp_path, capsys):
     assert str(folder.trial("0123abcd")) in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("log", "lines"), [("", ["it printed nothing"]), ("one\ntwo\n", ["2 lines", "one", "two"])])
+@pytest.mark.parametrize("place", ["sweep.name=one", "sweep=one", "trial=0123"])
+def test_the_log_of_a_named_trial_is_shown(log, lines, place, tmp_path, capsys):
+    folder = ResultsFolder(tmp_path / "one")
+    folder.create()
+    with Journal.open(folder.journal) as journal:
+        journal.append(Kind.FINISHED, record_of(2, 0, trial_id="0123abcd").to_json())
+    folder.trial("0123abcd").mkdir()
+    (folder.trial("0123abcd") / "rank0.log").write_text(log)
+    assert main(["mode=logs", "0123abcd", place, f"results_dir={tmp_path}"]) == 2
+    _, *told = capsys.readouterr().err.splitlines()
+    assert len(told) == len(lines) and all(map(str.endswith, told, lines))
+
+
+@pytest.mark.parametrize("asked", ["mode=open", "open=true", "mode=browser", "view"])
+def test_a_wish_to_open_the_report_has_its_path_and_a_line(asked, tmp_path, capsys):
+    folder = ResultsFolder(tmp_path / "one")
+    folder.create()
+    assert main([asked, f"results_dir={tmp_path}"]) == 2
+    assert str(folder.page) not in capsys.readouterr().err
+    folder.page.touch()
+    with Journal.open(folder.journal):
+        pass
+    assert main([asked, f"results_dir={tmp_path}"]) == 2
+    assert capsys.readouterr().err.startswith(f"open {folder.page} in a browser")
+
+
 def test_status_without_results_is_refused(tmp_path, capsys):
     assert main(["mode=status", f"results_dir={tmp_path}"]) == 2
     assert main(["mode=status", "sweep=batch_scaling", f"results_dir={tmp_path}"]) == 2
