@@ -193,7 +193,7 @@ class Pair:
         place = {"gang_id": f"{cause} {time.monotonic()}", "rendezvous": rendezvous(), "device": self._device}
         shares = (SHARE[self._device],) * 2
         asked = [request(rank=rank, shares=shares, config=CONFIGS[self._device], **place) for rank in range(2)]
-        given = [(request, cause, self._delay_s, core) for request, core in zip(asked, self._cores, strict=True)]
+        given = [(its, cause, self._delay_s, core) for its, core in zip(asked, self._cores, strict=True)]
         if cause != NEIGHBOUR or not self._neighbour:
             parts_by_rank = self._ranks.call(trial, *given)
         else:

@@ -123,7 +123,7 @@ def left_out(text: str, axes: Mapping[str, Any], axis: str = "") -> str:
         return f"write 'sweep.exclude=[{{{values.replace(':', ': ').replace(',', ', ')}}}]'"
     if named := re.fullmatch(r"([\w.]+)[:=](.+)", values):
         axis, values = named[1], named[2]
-    having = [name for name, given in _listed(axes).items() if {*values.split(",")} <= {*given}]
+    having = [name for name, listed in _listed(axes).items() if {*values.split(",")} <= {*listed}]
     excluded = f"[{values}]" if "," in values else values
     lines = [f"'sweep.exclude=[{{{name}: {excluded}}}]'" for name in having if axis in ("", name)]
     return f"write {' or '.join(lines)}" if lines else ""
@@ -231,7 +231,7 @@ def _kept(typed: Typed, config: Surroundings) -> str:
     if typed.last not in _KEEPS:
         return ""
     values = dict(re.findall(r"([\w.]+): *([^,{}]+)", typed.value)) or label_axes(typed.value)
-    values = values or {name: typed.value for name, given in _listed(config.axes).items() if typed.value in given}
+    values = values or {name: typed.value for name, listed in _listed(config.axes).items() if typed.value in listed}
     lines = [copyable(f"sweep.axes.{axis}", value) for axis, value in values.items()]
     return f"write {' '.join(lines)}" if lines else ""
 

@@ -285,7 +285,7 @@ def _over_time(
     plot: Plot, cells: pd.DataFrame, telemetry: Sequence[TelemetrySamples], column: str, y: Spec, first: Sequence[str]
 ) -> Plot:
     """Return the plot with a panel for each sampled cell and a line for each of its devices."""
-    measured = {samples.cell_id: samples.frame for samples in telemetry if samples.has(column)}
+    measured = {sampled.cell_id: sampled.frame for sampled in telemetry if sampled.has(column)}
     if not measured:
         return plot
     differing = varying(cells)

@@ -95,12 +95,12 @@ def differing_axes(points: Iterable[Mapping[str, Any]]) -> list[str]:
     for point in points:
         for axis, value in point.items():
             values.setdefault(axis, set()).add(repr(value))
-    return [axis for axis, own in values.items() if axis not in (*_IN_LABEL, "seed") and len(own) > 1]
+    return [name for name, own in values.items() if name not in (*_IN_LABEL, "seed") and len(own) > 1]
 
 
 def trial_label(columns: Row) -> str:
     """Return the short label of a trial's cell, then its further axes and its seed: `2×128 linear, seed=0`."""
-    others = {axis: value for axis, value in columns["axes"].items() if axis not in _IN_LABEL}
+    others = {name: value for name, value in columns["axes"].items() if name not in _IN_LABEL}
     return cell_label({**columns, **others}, list(others))
 
 

@@ -326,7 +326,7 @@ def test_an_early_stop_keeps_the_processes(ray_backend, tmp_path, monkeypatch):
         trial(name, "learning", reaches=it, budget={"epochs": 10}, patience_s=patience_s.get(name, 0.0))
         for name, it in reaches.items()
     ]
-    ray_backend.run(TrialQueue([beyond_reference(trial) for trial in trials]), tmp_path, recorder)
+    ray_backend.run(TrialQueue([beyond_reference(spec) for spec in trials]), tmp_path, recorder)
     assert {name: outcome.status.value for name, outcome in recorder.outcomes.items()} == {
         "good": "ok",
         "behind": "skipped",

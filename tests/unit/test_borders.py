@@ -143,3 +143,21 @@ def test_way_of_a_trial_is_drawn_whole_and_names_of_places_exist():
     assert set(FILES) == reached and len(ARROWS) >= 25
     assert len(PLACES) >= 40
     assert all(name in _used_names(file) for name, file in PLACES)
+
+
+def test_no_variable_of_a_comprehension_has_the_name_of_a_function_or_class_of_its_module():
+    """Python 3.12 takes the function for an unbound variable in another comprehension of the same function."""
+    hidden = []
+    for path in sorted(
+        path for room in ("sweeps", "trainables", "orchestrator", "studies") for path in (ROOT / room).rglob("*.py")
+    ):
+        tree = ast.parse(path.read_text())
+        named = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = {name.asname or name.name for node in named for name in node.names}
+        names |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        comprehensions = [
+            node for node in ast.walk(tree) if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp)
+        ]
+        targets = [node for it in comprehensions for part in it.generators for node in ast.walk(part.target)]
+        hidden += [f"{path}:{node.lineno} {node.id}" for node in targets if getattr(node, "id", None) in names]
+    assert hidden == []
