@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.config.commands import command
+from orchestrator.config.commands import command, shell_word
 from orchestrator.decision.choice import LOSS_QUANTILE
 from orchestrator.decision.recommendation import (
     CLEAR,
@@ -60,6 +61,12 @@ RUNNER_UP = "Runner-up"
 
 TIE_LABEL = "Tied"
 """The same in a tie, followed by the other cells that tie."""
+
+_LONGER = 10
+"""How many times as long trials are to be whose timed windows are too short."""
+
+_DECLARATION = re.compile(r"the output has one: [\"']trainable\.metrics\.(?P<name>\w+)=(?P<value>[^\"]*?\})[\"']")
+"""The note of a trial on a metric in its output."""
 
 _LONGEST_NAMES = 24
 """The most characters of the cells between which a command decides; of longer ones only the number is told."""
@@ -123,6 +130,8 @@ def next_step(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
     if recommendation.commands:
         settling = _cost_of_settling(recommendation, trials)
         return NextStep(text=settling, command=recommendation.commands[0], short="same command with mode=settle")
+    if recommendation.headline.code == "no_speed" and recommendation.headline.values["fault"] == Fault.TOO_SHORT:
+        return _longer(recommendation, trials)
     chosen = recommendation.chosen
     if chosen is None:
         return NextStep(text="")
@@ -138,6 +147,25 @@ def next_step(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
         tell = "further seeds would hardly tell the tied cells apart"
         return NextStep(text=f"train with {recommendation.name}: {tell}.")
     return NextStep(text="no further seed would help: see why it is not CLEAR.")
+
+
+def _longer(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
+    """Return the step to trials that are long enough to be timed, with the metric that was found in their output."""
+    arguments = recommendation.terms.arguments
+    epochs = trials.loc[trials["timing_fault"] == Fault.TOO_SHORT.value, "epochs"].median()
+    argv = [argument for argument in arguments if argument.startswith("trainable.argv=")]
+    if math.isnan(epochs) or any("{epochs}" not in words for words in argv):
+        return NextStep(text="train for more epochs: the timed windows are too short")
+    found = [match for note in trials["note"].dropna() if (match := _DECLARATION.search(note))]
+    metric = [f"trainable.metrics.{found[0]['name']}={found[0]['value']}"] if found else []
+    # Other trainings are another sweep.
+    changes = [f"budget.epochs={epochs * _LONGER:.0f}", f"sweep.name={trials['sweep'].iloc[0]}_longer", *metric]
+    dropped = ("mode=", "rerun=", "budget.", "sweep.name=")
+    return NextStep(
+        text=f"to train for {_LONGER} times as many epochs{', and read the metric' * bool(metric)}",
+        command=command(arguments, changes, dropped),
+        short=f"same command with {' '.join(map(shell_word, changes))}",
+    )
 
 
 def _beyond(edge: Remark, chosen: Cell, recommendation: Recommendation) -> NextStep:

@@ -224,6 +224,18 @@ def test_costs_are_hidden_on_cpus_and_have_their_currency_on_gpus():
     assert any("cost [EUR]" in line for line in rows(ended(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9}), terms), 200))
 
 
+def test_too_short_trials_have_the_line_that_makes_them_longer():
+    declared = """"trainable.metrics.val_accuracy={regex: 'val_acc=([0-9.]+)'}\""""
+    note = f"no metric to choose by was read; the output has one: {declared}; more"
+    short = {"samples_per_s": 9.0, "window_s": 0.1, "epochs": 2}
+    records = [record_of(gpus, 0, metrics=short, note=note) for gpus in (1, 2)]
+    for words, is_told in (("[train,'{epochs}']", True), ("[train]", False)):
+        arguments = ["sweep=batch_scaling", "sweep.name=demo", "trainable=command", f"trainable.argv={words}"]
+        line = " ".join(" ".join(rows(ended(records, {"arguments": arguments}))).split())
+        assert (f"budget.epochs=20 sweep.name=demo_longer {declared}" in line) == is_told
+        assert "epochs" in line.partition(" Next ")[2]
+
+
 def test_only_terminals_get_colours():
     for terminal in (True, False):
         file = io.StringIO()
