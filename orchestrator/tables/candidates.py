@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from orchestrator.config.request import VAL_ACCURACY
 from orchestrator.decision.recommendation import (
     CLEAR,
     COSTLY,
@@ -81,6 +82,7 @@ class Line:
     title: str
     note: str = ""
     """What the figure is measured by; left out where there is no room."""
+    short_note: str = ""  # for a narrow terminal
     texts: Sequence[str]
     rank: int = 0
     """A short table leaves out the lines of the highest rank first, and never those of rank 0."""
@@ -190,7 +192,8 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
     likely = [rival for rival in recommendation.rivals if is_open or rival.p_best > recommendation.p_best]
     in_question = [rival for rival in likely if not rival.eligible][:1]
     in_question += [rival for rival in rivals_to_settle(recommendation) if rival.cell_id not in tied]
-    rivals = {rival.cell_id: "" if rival.eligible else "may miss the margin" for rival in in_question}
+    misses = "may lose accuracy" if recommendation.terms.metric == VAL_ACCURACY else "may miss the margin"
+    rivals = {rival.cell_id: "" if rival.eligible else misses for rival in in_question}
     best_of = {count.cell_id: f"best on {count.name}" for count in reversed(recommendation.gpu_counts)}
     worth: dict[str | None, str] = {
         cell.cell_id: f"on {gpus_in_words(step.gpus, on_cpu=recommendation.on_cpu)}"
@@ -203,7 +206,8 @@ def _roles(recommendation: Recommendation) -> dict[str | None, str]:
         (baseline, "baseline"),
         *rivals.items(),
         *[(cell_id, "") for cell_id in worth if cell_id not in tied],
-        (recommendation.cheapest_cell_id, "cheapest"),
+        # A rival that may lose accuracy may be cheaper.
+        (recommendation.cheapest_cell_id, "cheapest safe" if in_question else "cheapest"),
         (recommendation.poor_reference_cell_id, "reference batch"),
         *[(cell_id, "") for cell_id in (second, *best_of) if cell_id not in tied],
     ]
@@ -284,6 +288,7 @@ def _lines(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Li
         name="p_best",
         title=IS_BEST,
         note=f"or within {numbers.percent(TIE)}%",
+        short_note=f"±{numbers.percent(TIE)}%",
         texts=[_chance(cell.p_best) for cell in cells],
         rank=2,
     )

@@ -39,7 +39,6 @@ from orchestrator.tables.candidates import (
     name_beside,
     quotient,
     rivals_to_settle,
-    signed,
     used_now,
 )
 from orchestrator.tables.recommendation_sentences import UNBOUNDED, filled, listed, probability, sentence, template
@@ -364,15 +363,9 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     # The table compares it if it is the cell to use now.
     if cell.cell_id in calls(recommendation):
         return
-    metric, margin = recommendation.terms.metric, recommendation.terms.report.margin
-    of_cell, of_chosen = (each.value(f"{metric.name}_difference") for each in (cell, chosen))
-    is_better = metric.sign * (of_cell - of_chosen) > 0 and signed(of_cell, margin) != signed(of_chosen, margin)
     values = {
         **after.values,
         "name": by_rate([cell], chosen),
-        "better": signed(of_cell, margin) if is_better else "",
-        # Why a better one that ties is not the choice.
-        "is_less_sure": is_better and after.values["why"].code == "ties_with_chosen" and cell.p_best < chosen.p_best,
         "holds": "" if math.isnan(cell.p_within_margin) else accuracy_holds(cell, recommendation),
     }
     yield RUNNER_UP, filled("runner_up", values)

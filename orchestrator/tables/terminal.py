@@ -102,6 +102,8 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
         for places in (range(1), range(1, len(table) + 1), range(len(table) + 1, len(blocks)))
     )
     has_space = room >= 2
+    if not heading and _height([whole := _last(end, text, f"{_trials(end)}; ")], width) <= _height([last], width):
+        last = whole
     before = [*heading, *headline]
     return [*before, *_block(figures, has_space=has_space), *_block([*known, *last_step], has_space=has_space), last]
 
@@ -121,16 +123,21 @@ def _heading(end: SweepEnd, width: int) -> str:
 
     Without room, the sweep is left out, which the command and the report's folder name.
     """
+    took = "" if end.took_s is None else f", {duration(end.took_s)}"
+    training = " · ".join(filter(None, [end.trained(most=40), end.devices, f"{_trials(end)}{took}"]))
+    whole = f"{end.sweep} · {training}"
+    return whole if cell_len(whole) <= width else training
+
+
+def _trials(end: SweepEnd) -> str:
+    """Return how many trials are ok, and whether all timings are valid: `53 of 54 trials ok, timings valid`."""
     trials = counted(len(end.trials), "trial", "trials")
     is_ok = end.trials["status"] == Status.OK.value
     if not is_ok.all():
         trials = f"{is_ok.sum()} of {trials} ok"
     if is_ok.any() and is_valid(end.trials.loc[is_ok, "timing_valid"]).all():
         trials += f"{' ok' if is_ok.all() else ''}, timings valid"
-    took = "" if end.took_s is None else f", {duration(end.took_s)}"
-    training = " · ".join(filter(None, [end.trained(most=40), end.devices, f"{trials}{took}"]))
-    whole = f"{end.sweep} · {training}"
-    return whole if cell_len(whole) <= width else training
+    return trials
 
 
 def _headline(text: RecommendationText, width: int) -> list[Text]:
@@ -174,7 +181,10 @@ def _table(recommendation: Recommendation, width: int) -> list[tuple[int, list[T
     for count, has_notes, room in product(range(len(candidates.cells), 0, -1), (True, False), (width, 24, 16, 11)):
         if count < len(candidates.cells):
             candidates = Candidates.of(recommendation, count) or candidates
-        titles = [f"{line.title} ({line.note})" if line.note and has_notes else line.title for line in candidates.lines]
+        notes = [line.note if has_notes else line.short_note for line in candidates.lines]
+        titles = [
+            line.title + (f" ({note})" if note else "") for line, note in zip(candidates.lines, notes, strict=True)
+        ]
         figures = zip(titles, (line.texts for line in candidates.lines), strict=True)
         rows = [
             *_heads(candidates, room, max(two_lines, room)),
@@ -268,7 +278,7 @@ def _next(end: SweepEnd, width: int) -> list[Text]:
     return [*_labelled("Next", f"{text}:", width), line]
 
 
-def _last(end: SweepEnd, text: RecommendationText) -> Text:
+def _last(end: SweepEnd, text: RecommendationText, trials: str = "") -> Text:
     """Return the verdict, and the report or the folder of the tables; if no trial is ok, the log of a failure."""
     failed = end.trials.loc[end.trials["status"] == Status.FAILED.value, "trial_id"]
     is_log = end.recommendation.headline.code == "none_ok" and len(failed) > 0
@@ -276,7 +286,7 @@ def _last(end: SweepEnd, text: RecommendationText) -> Text:
     if is_log:
         path = end.folder.evidence_of(failed.iloc[0])
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    files = f"{'log' if is_log else 'report'}  {one_line(str(shown), most=2000)}"
+    files = f"{trials}{'log' if is_log else 'report'}  {one_line(str(shown), most=2000)}"
     if not is_log and not end.has_page and end.folder.page.exists():
         files += "  (report.html is older: mode=report)"
     return Text.assemble((f" {text.verdict}  ", _style(text)), files) if text.verdict else Text(f" {files}")

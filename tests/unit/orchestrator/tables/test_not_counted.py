@@ -45,7 +45,7 @@ def ended(trials, cells, recommendation):
     ("records", "begins", "ends"),
     [
         (CLEAR, "", ""),
-        ([*CLEAR, *another(Status.OOM)], "3 out of memory (1×128 none):", "none in the answer"),
+        ([*CLEAR, *another(Status.OOM)], "3 out of memory (1×128 none):", "not in the answer"),
         ([*CLEAR, *SAME_SIZE], "3 out of memory (2×32 linear): matters", "ran out of memory"),
         (
             [*(with_memory(each, 131.2) for each in CLEAR), *SAME_SIZE],
@@ -55,12 +55,12 @@ def ended(trials, cells, recommendation):
         (
             [*(with_memory(each, 71.2) for each in CLEAR), *SAME_SIZE],
             "3 out of memory (2×32 linear):",
-            "none in the answer",
+            "not in the answer",
         ),
-        ([*CLEAR, *another(**DISTURBED)], "3 disturbed:", "none in the answer"),
+        ([*CLEAR, *another(**DISTURBED)], "3 disturbed:", "not in the answer"),
         ([*CLEAR, *another(Status.FAILED)], "3 failed:", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "budget")], "3 skipped:", "1 cell without a result may be better"),
-        ([*CLEAR, *another(Status.SKIPPED, "phases")], "3 skipped:", "none in the answer"),
+        ([*CLEAR, *another(Status.SKIPPED, "phases")], "3 skipped:", "not in the answer"),
         (
             [*CLEAR[:-1], record_of(2, 2, metrics=measured(190, 0.9, **DISTURBED))],
             "1 disturbed: 2×",
