@@ -69,6 +69,7 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
         of = "" if cell == recommendation.chosen and len(step.cells) == 1 else name
         of = of if step.name_of_fewer in told else _from_to(name_beside(recommendation.chosen, fewer), name)
         gain, cost = quotient(fewer, cell, "total_time"), quotient(cell, fewer, "total_cost")
+        is_worth = step_cell.worth == WORTH
         has_start_up = not recommendation.on_cpu and start_up_matters(recommendation, filter(None, (fewer, cell)))
         yield {
             **values,
@@ -81,10 +82,26 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
             "of": of,
             "has_start_up": has_start_up,
             # Start-up takes as long with more GPUs, so that the bill may grow by more than the speed.
-            "with_start_up": (gain, cost) if has_start_up and cost > gain and step_cell.worth == WORTH else None,
+            "longer": _longer(fewer, cell, gain * cost) if is_worth and has_start_up and cost > gain else "",
             **_beside(step, cell, recommendation),
         }
         told |= {step.name_of_fewer, step_cell.name}
+
+
+def _longer(fewer: Cell, cell: Cell | None, gpus: float) -> str:
+    """Return how many times as long runs must be for speed to grow by as much as cost: `1.1`; empty if unknown.
+
+    `gpus`: the GPUs of the cell, as a multiple. Training is as many times as long, and start-up stays.
+    """
+    if cell is None:
+        return ""
+    # With n times the GPUs the cost grows by n / speed-up, which is the speed-up itself at √n.
+    needed = math.sqrt(gpus)
+    train_s, more_train_s = fewer.value("time"), cell.value("time")
+    start_s, more_start_s = fewer.value("total_time") - train_s, cell.value("total_time") - more_train_s
+    times = (needed * more_start_s - start_s) / (train_s - needed * more_train_s)
+    # Rounded up: a shorter run does not pay.
+    return f"{math.ceil(10 * times) / 10:.1f}" if times < 10 else f"{math.ceil(times):,}"
 
 
 def _from_to(fewer: str, name: str) -> str:
