@@ -43,9 +43,15 @@ def not_counted(end: SweepEnd) -> str:
     of_gpus = (recommendation.cell(cell.cell_id) for step in recommendation.gpu_steps for cell in step.cells)
     cells_of_answer = {cell.cell_id: cell for cell in (*answer, *recommendation.rivals, *of_gpus) if cell}.values()
     out_of_memory = cells[cells["status"] == Status.OOM.value]
+    # Without an answer there is room for the reason.
+    is_infeasible = (trials["status"] == Status.INFEASIBLE.value) & (recommendation.chosen is None)
+    why_infeasible = trials.loc[is_infeasible, "note"].unique()
     values = {
         "statuses": trials.loc[~ok, "status"].value_counts().to_dict(),
-        "places": {Status.OOM.value: _places_of_oom(out_of_memory) if len(out_of_memory) < len(cells) else ""},
+        "places": {
+            Status.OOM.value: _places_of_oom(out_of_memory) if len(out_of_memory) < len(cells) else "",
+            Status.INFEASIBLE.value: str(why_infeasible[0]).partition(" (")[0] if len(why_infeasible) == 1 else "",
+        },
         "faults": int(len(faults)),
         "fault": faults.iloc[0] if faults.nunique() == 1 else None,
         "has_answer": recommendation.chosen is not None,

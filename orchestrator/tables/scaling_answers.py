@@ -20,7 +20,7 @@ from orchestrator.decision.recommendation import (
     Recommendation,
     StepSpeed,
 )
-from orchestrator.decision.thresholds import SAFE, SHOWN
+from orchestrator.decision.thresholds import SAFE, SHOWN, TIE
 from orchestrator.tables.candidates import name_beside, quotient, start_up_matters, used_now
 from orchestrator.tables.recommendation_sentences import filled, probability
 from orchestrator.text import numbers
@@ -69,7 +69,7 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
         of = "" if cell == recommendation.chosen and len(step.cells) == 1 else name
         of = of if step.name_of_fewer in told else _from_to(name_beside(recommendation.chosen, fewer), name)
         gain, cost = quotient(fewer, cell, "total_time"), quotient(cell, fewer, "total_cost")
-        is_worth = step_cell.worth == WORTH
+        is_worth, is_dearer = step_cell.worth == WORTH, cost > (1 + TIE) * gain
         has_start_up = not recommendation.on_cpu and start_up_matters(recommendation, filter(None, (fewer, cell)))
         yield {
             **values,
@@ -82,7 +82,7 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
             "of": of,
             "has_start_up": has_start_up,
             # Start-up takes as long with more GPUs, so that the bill may grow by more than the speed.
-            "longer": _longer(fewer, cell, gain * cost) if is_worth and has_start_up and cost > gain else "",
+            "longer": _longer(fewer, cell, gain * cost) if is_worth and has_start_up and is_dearer else "",
             **_beside(step, cell, recommendation),
         }
         told |= {step.name_of_fewer, step_cell.name}

@@ -41,6 +41,11 @@ def ended(trials, cells, recommendation):
     return SweepEnd(folder=folder, trials=trials, cells=cells, recommendation=recommendation)
 
 
+TOO_MANY_GPUS = [
+    replace(record, note="needs 4 GPUs; there is room for 2 (vm)") for record in another(Status.INFEASIBLE)
+]
+
+
 @pytest.mark.parametrize(
     ("records", "begins", "ends"),
     [
@@ -58,6 +63,8 @@ def ended(trials, cells, recommendation):
             "not in the answer",
         ),
         ([*CLEAR, *another(**DISTURBED)], "3 disturbed:", "not in the answer"),
+        ([*CLEAR, *TOO_MANY_GPUS], "3 infeasible:", "not in the answer"),
+        (TOO_MANY_GPUS, "3 infeasible (needs 4 GPUs", "there is room for 2)"),
         ([*CLEAR, *another(Status.FAILED)], "3 failed:", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "budget")], "3 skipped:", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "phases")], "3 skipped:", "not in the answer"),
