@@ -101,9 +101,14 @@ def settle_command(overrides: Sequence[str]) -> str:
 
 
 def narrowed_to(
-    cell: Mapping[str, Any], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
+    cell: Mapping[str, Any],
+    seeds: Sequence[int],
+    *,
+    excludes: bool = False,
+    zips: bool = False,
+    has_baseline: bool = False,
 ) -> list[str]:
-    """Return overrides that narrow the sweep to a cell and these seeds; its `exclude` and `zip` may not fit then."""
+    """Return overrides that narrow the sweep to a cell and these seeds; its other keys on cells may not fit then."""
     quoted = {axis: f'"{axis}"' if "." in axis or "/" in axis else axis for axis in cell}
     # A frame with missing values holds whole numbers as floats.
     whole = {
@@ -117,4 +122,6 @@ def narrowed_to(
         given.append("sweep.zip=[]")
     if excludes:
         given.append("sweep.exclude=[]")
+    if has_baseline:
+        given.append("sweep.baseline=null")
     return given

@@ -192,6 +192,7 @@ class Terms:
     """Axes that distinguish cells, {axis: column of the frames}."""
     excludes: bool = False  # whether the sweep excludes combinations of these axes
     zips: bool = False  # whether some of these axes advance together
+    has_baseline: bool = False  # whether the sweep names the cell that speed-ups compare with
     unfinished: bool = False  # whether planned trials have not run yet
     nullable: frozenset[str] = frozenset()  # axes with a null value, which frames hold as a missing one
 
@@ -210,6 +211,7 @@ class Terms:
             axes=dict(axes),
             excludes=bool(sweep.exclude) or is_another,
             zips=bool(sweep.zip) or is_another,
+            has_baseline=bool(sweep.baseline),
             # `auto` stays a string until the machine is known
             nullable=frozenset(axis for axis, values in request.axes.items() if any(value is None for value in values)),
         )

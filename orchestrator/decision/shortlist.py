@@ -76,7 +76,13 @@ def axes_of(contenders: Contenders, row: int) -> dict[str, Any]:
 def _cell(contenders: Contenders, row: int, intervals: Mapping[str, tuple[Interval, str]], *, on_front: bool) -> Cell:
     cell, terms, axes = contenders.rows[row], contenders.terms, axes_of(contenders, row)
     chosen = contenders.chosen
-    narrowed = narrowed_to(axes, sorted(contenders.seeds[row]), excludes=terms.excludes, zips=terms.zips)
+    narrowed = narrowed_to(
+        axes,
+        sorted(contenders.seeds[row]),
+        excludes=terms.excludes,
+        zips=terms.zips,
+        has_baseline=terms.has_baseline,
+    )
     return Cell(
         cell_id=str(cell["cell_id"]),
         name=contenders.names[row],

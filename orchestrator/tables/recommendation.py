@@ -153,8 +153,8 @@ def _longer(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
     arguments = recommendation.terms.arguments
     epochs = trials.loc[trials["timing_fault"] == Fault.TOO_SHORT.value, "epochs"].median()
     argv = [argument for argument in arguments if argument.startswith("trainable.argv=")]
-    if math.isnan(epochs) or any("{epochs}" not in words for words in argv):
-        return NextStep(text="train for more epochs: the timed windows are too short")
+    if not epochs >= 1 or any("{epochs}" not in words for words in argv):
+        return NextStep(text="train longer: the timed windows are too short")
     found = [match for note in trials["note"].dropna() if (match := _DECLARATION.search(note))]
     metric = [f"trainable.metrics.{found[0]['name']}={found[0]['value']}"] if found else []
     # Other trainings are another sweep.
@@ -231,7 +231,7 @@ def _cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> s
     # Few seeds predict badly how many are needed: further rounds may follow the first one.
     for is_most in (False, True):
         counts = {
-            more.cell_id: MOST_SEEDS - n_seeds.get(more.cell_id, 0) if is_most else more.seeds
+            more.cell_id: max(more.seeds, MOST_SEEDS - n_seeds.get(more.cell_id, 0) if is_most else 0)
             for more in recommendation.more_seeds
         }
         added = of_cell.reindex([cell_id for cell_id, count in counts.items() for _ in range(count)])
@@ -242,8 +242,9 @@ def _cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> s
         side_by_side_s = max(added["wall_s"].max(), gpu_s / trials["gpus_held"].max())
         took_s.append(added["wall_s"].sum() if is_alone else side_by_side_s)
         hours.append(gpu_s / 3600)
-    amounts = _amounts(took_s, hours, recommendation)
-    return f"{amounts}, {_settled(recommendation, timings=len(again))}{_gained(recommendation)}"
+    # The cells of timings that are too short alone are unknown.
+    amounts = "" if added.empty else f"{_amounts(took_s, hours, recommendation)}, "
+    return f"{amounts}{_settled(recommendation, timings=len(again))}{_gained(recommendation)}"
 
 
 def _gained(recommendation: Recommendation) -> str:

@@ -110,8 +110,8 @@ CELL = {"gpus": 2, "device_batch_size": 32, "lr_rule": "sqrt", "optimizer.moment
 
 def test_one_command_has_exactly_the_given_cell(capsys):
     given = ["sweep=batch_scaling", "resources.device=cpu", "sweep.zip=[[gpus,lr_rule]]"]
-    given += ["sweep.exclude=[{gpus: 1, device_batch_size: 512}]"]
-    text = command(given, narrowed_to(CELL, [0, 1, 2, 7], excludes=True, zips=True))
+    given += ["sweep.exclude=[{gpus: 1, device_batch_size: 512}]", "sweep.baseline={gpus: 1}"]
+    text = command(given, narrowed_to(CELL, [0, 1, 2, 7], excludes=True, zips=True, has_baseline=True))
     assert "'sweep.axes.gpus=[2]' 'sweep.axes.device_batch_size=[32]'" in text and text.count("zip") == 1
     assert main([*shlex.split(text)[3:], "mode=plan", "format=json"]) == 0
     planned = json.loads(capsys.readouterr().out)["trials"]

@@ -22,7 +22,8 @@ def test_terms_have_the_axes_of_the_trials():
     axes = {"gpus": "gpus", "optimizer.lr": "axes.optimizer.lr", "never.ran": "never.ran"}
     terms = Terms.of(REQUEST, axes)
     assert terms.axes == axes
-    assert (terms.excludes, terms.zips) == (True, False)
+    assert (terms.excludes, terms.zips, terms.has_baseline) == (True, False, False)
+    assert Terms.of(request(REQUEST, baseline={"gpus": 1}), axes).has_baseline
     length = {name: amount for name, amount in terms.budget.items() if amount}
     assert length == {"steps": 300} and not Terms.of(REQUEST, {"budget.steps": "s"}).budget
 

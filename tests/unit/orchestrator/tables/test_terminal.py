@@ -227,13 +227,25 @@ def test_costs_are_hidden_on_cpus_and_have_their_currency_on_gpus():
 def test_too_short_trials_have_the_line_that_makes_them_longer():
     declared = """"trainable.metrics.val_accuracy={regex: 'val_acc=([0-9.]+)'}\""""
     note = f"no metric to choose by was read; the output has one: {declared}; more"
-    short = {"samples_per_s": 9.0, "window_s": 0.1, "epochs": 2}
-    records = [record_of(gpus, 0, metrics=short, note=note) for gpus in (1, 2)]
-    for words, is_told in (("[train,'{epochs}']", True), ("[train]", False)):
+    for words, epochs, is_told in (
+        ("[train,'{epochs}']", 2, True),
+        ("[train,'{epochs}']", 0.03, False),
+        ("[train]", 2, False),
+    ):
+        short = {"samples_per_s": 9.0, "window_s": 0.1, "epochs": epochs}
+        records = [record_of(gpus, 0, metrics=short, note=note) for gpus in (1, 2)]
         arguments = ["sweep=batch_scaling", "sweep.name=demo", "trainable=command", f"trainable.argv={words}"]
         line = " ".join(" ".join(rows(ended(records, {"arguments": arguments}))).split())
         assert (f"budget.epochs=20 sweep.name=demo_longer {declared}" in line) == is_told
-        assert "epochs" in line.partition(" Next ")[2]
+        assert ("epochs" if is_told else "train longer") in line.partition(" Next ")[2]
+
+
+def test_a_cell_that_was_timed_once_is_timed_again_at_an_unknown_cost():
+    records = swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})
+    short = [replace(each, metrics={**each.metrics, "window_s": 0.1, "window_steps": 5}) for each in records]
+    end = ended([*(one if one.seed == 0 else other for one, other in zip(records, short, strict=True))])
+    step = next_step(end.recommendation, end.trials)
+    assert step.command.endswith("mode=settle") and step.text.startswith("to be surer of 2×")
 
 
 def test_only_terminals_get_colours():
