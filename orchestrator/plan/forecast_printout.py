@@ -33,9 +33,9 @@ def forecast_text(plan: Plan, request: Request) -> str:
     alike: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         alike.setdefault(repr({**cell, "cell_id": "", "axes": "", "trials": 0}), []).append(cell)
-    speeds = [cell["samples_per_s"]["value"] for cell in cells if cell["samples_per_s"] and cell["fits"] != "no"]
+    timed = [cell for cell in cells if cell["samples_per_s"] and cell["fits"] != "no"]
     groups = [
-        (_forecast_line(name, same, speeds[:1], report.currency), same)
+        (_forecast_line(name, same, timed[:1], report.currency), same)
         for name, same in zip(_names(alike.values()), alike.values(), strict=True)
     ]
     few_counts = f"needs valid timings on {COUNTS} GPU counts"
@@ -61,6 +61,7 @@ def forecast_text(plan: Plan, request: Request) -> str:
         *aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
         "",
         *reasons,
+        *(f"speed-up: against {cell['label']}" for cell in timed[:1] if len(shown) > 1),
         f"on {', '.join(describe(node) for node in plan.nodes)}; ± and ranges cover 90%"
         + "".join(f"; from {source}" for source in sources if of_all),
         *(["memory is forecast for GPUs only"] if lacks_memory else []),
@@ -145,11 +146,12 @@ def _names(groups: Collection[Sequence[Mapping[str, Any]]]) -> list[str]:
 
 
 def _forecast_line(
-    name: str, same: Sequence[Mapping[str, Any]], base: Sequence[float], currency: str | None
+    name: str, same: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], currency: str | None
 ) -> dict[str, Any]:
-    """Return the line of the table for cells with the same figures; `base`: the first cell's samples/s, if known."""
+    """Return the line of the table for cells with the same figures; `base`: the cell of the speed-ups, if any."""
     cell = same[0]
-    gains = [cell["samples_per_s"]["value"] / speed for speed in base if cell["samples_per_s"] and cell["fits"] != "no"]
+    has_speed = cell["samples_per_s"] and cell["fits"] != "no"
+    gains = [cell["samples_per_s"]["value"] / first["samples_per_s"]["value"] for first in base if has_speed]
     return {
         "cell": name,
         "trials": sum(other["trials"] for other in same),

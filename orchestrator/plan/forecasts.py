@@ -158,7 +158,8 @@ class Forecasts:
         if self.settings.forecast.try_anyway or forecast is None or forecast.fits != "no":
             return ""
         # Only a forecast of memory may be wrong.
-        return f"forecast: {forecast.why}{' (forecast.try_anyway=true runs it)' if forecast.peak_memory_gb else ''}"
+        hint = "" if self.rehearsals.more_than_samples(trial) else " (forecast.try_anyway=true runs it)"
+        return f"forecast: {forecast.why}{hint}"
 
     def is_for(self, here: Node) -> bool:
         """Return whether this machine has GPUs like the nodes'."""

@@ -159,7 +159,7 @@ class Rehearsals:
         """Return the trial to rehearse next, so that the figures of all these trials are known; None at the end."""
         by_kind: dict[str, dict[int, TrialSpec]] = {}
         for trial in trials:
-            if self._more_than_samples(trial):
+            if self.more_than_samples(trial):
                 continue
             by_kind.setdefault(kind_of(trial), {}).setdefault(micro_batch(trial), trial)
         for kind, alike in by_kind.items():
@@ -171,15 +171,16 @@ class Rehearsals:
     def forecast(self, trial: TrialSpec, between_nodes: Network | None = None) -> Forecast | None:
         """Return the forecast of a trial; None if no trial of its kind was rehearsed."""
         size, same = micro_batch(trial), self._by_kind.get(kind_of(trial), {})
-        if why := self._more_than_samples(trial):
-            return Forecast(fits="no", why=why)
+        sources = [rehearsal.source for rehearsal in same.values()]
+        source = DISTURBED if DISTURBED in sources else next(iter(sources), REHEARSED)
+        if why := self.more_than_samples(trial):
+            return Forecast(fits="no", why=why, source=source)
         # Memory grows with the micro-batch: what failed at a smaller one fails here, too.
         too_large = [other for other in sorted(same) if other <= size and same[other].status is Status.OOM]
         ok = {other: same[other].figures for other in sorted(same) if same[other].status is Status.OK}
         if not ok:
-            return Forecast(fits="no", why=same[too_large[0]].note) if too_large else None
-        sources = [rehearsal.source for rehearsal in same.values()]
-        curve, source = MicroBatchCurve(ok), DISTURBED if DISTURBED in sources else sources[0]
+            return Forecast(fits="no", why=same[too_large[0]].note, source=source) if too_large else None
+        curve = MicroBatchCurve(ok)
         forecast = _times(trial, curve, size, source, between_nodes or Network())
         memory = _memory(trial, curve, size, source)
         if memory is None:
@@ -187,7 +188,7 @@ class Rehearsals:
         fits, why = _fits(memory, curve.first["device_gb"], is_short=bool(too_large))
         return replace(forecast, fits=fits, why=why, peak_memory_gb=memory, parts_gb=_parts_gb(curve, size, memory))
 
-    def _more_than_samples(self, trial: TrialSpec) -> str:
+    def more_than_samples(self, trial: TrialSpec) -> str:
         """Return why a trial cannot run if its batch has more samples than the training data; empty otherwise."""
         for rehearsal in self._by_kind.get(kind_of(trial), {}).values():
             samples = rehearsal.figures.get("epoch_samples", math.inf)

@@ -79,7 +79,7 @@ def test_a_damaged_file_is_named(text, tmp_path):
 def test_cells_that_do_not_fit_are_infeasible_unless_they_are_to_be_tried():
     plan = planned()
     assert {key.partition("-")[0] for key in plan.infeasible} == {"128"} and plan.too_large == set(plan.infeasible)
-    assert all("102.0 GB" in why for why in plan.infeasible.values())
+    assert all("102.0 GB" in why and "try_anyway" in why for why in plan.infeasible.values())
     assert not {trial.trial_id for trial in plan.may_run(waits=True)} & set(plan.infeasible)  # no node would help
     assert not planned(try_anyway=True).infeasible
     assert not planned(rehearsals=KNOWN[:1]).infeasible  # one micro-batch tells nothing of another
