@@ -79,7 +79,7 @@ class Choice:
         return float(self.pooled_difference[self.most_accurate] - self.pooled_difference[self.favourite])
 
     @cached_property
-    def has_further_seeds(self) -> bool:
+    def has_uneven_seeds(self) -> bool:
         """True if some cells have more seeds than others."""
         # A seed whose timing was disturbed has run as well.
         has_run = ~np.isnan(self.measurements.objective) | ~np.isnan(self.measurements.accuracy)
@@ -91,7 +91,7 @@ class Choice:
     @property
     def needed_probability(self) -> float:
         """The least probability that suffices for CLEAR."""
-        return SURE_OF_SELECTED if self.has_further_seeds else SURE
+        return SURE_OF_SELECTED if self.has_uneven_seeds else SURE
 
     def is_sure(self, probability: float) -> bool:
         """Return whether a probability suffices for CLEAR; NaN does not."""

@@ -57,8 +57,8 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     of_gpus, of_batch = (float(factor[row]) for factor in factors_of_speedup(contenders))
     # Where one number of GPUs was tried, or only the learning rate differs, there is nothing to divide.
     is_divided = contenders.tried["gpus"].nunique() > 1 and (of_gpus, of_batch) != (1.0, 1.0)
-    # The sentence has the learning rate, which tells the multiplier.
-    axes = [axis for axis in contenders.further_axes if axis != "lr_multiplier"]
+    # The sentence has the learning rate, which tells the multiplier; some rules have none.
+    axes = [axis for axis in contenders.further_axes if axis != "lr_multiplier" or pd.isna(cell["lr"])]
     # A baseline with the same further axes needs only what all names have.
     is_alike = other is not None and named(contenders.rows[other], axes) == named(cell, axes)
     first = contenders.remark(
@@ -390,7 +390,7 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         unsure.pop("p_best", None)
     choice = contenders.choice
     if unsure and not chance_unknown:
-        values = {"needed": choice.needed_probability, "further_seeds": choice.has_further_seeds}
+        values = {"needed": choice.needed_probability, "uneven_seeds": choice.has_uneven_seeds}
         yield contenders.remark("unsure", chances=unsure, **values)
     if choice.most_accurate is not None and margins.excess(choice.below_best, contenders.measurements.margin) > 0:
         best = contenders.names[choice.most_accurate]

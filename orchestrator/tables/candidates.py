@@ -160,7 +160,7 @@ def _table(
         return None
     axes, others = _of_axes(cells)
     names = [cell_label({**cell.values, **cell.further}, others) for cell in cells]
-    rates = [f", LR {cell.values['lr']:.3g}" if isinstance(cell.values["lr"], float | int) else "" for cell in cells]
+    rates = [f", LR {cell.values['lr']:.3g}" if _has_rate(cell) else "" for cell in cells]
     named = list(zip(names, rates, strict=True))
     lines = [line for line in _lines(recommendation, cells) if {*line.texts} - {"", "-"}]
     return Candidates(
@@ -233,7 +233,7 @@ def _of_axes(cells: Sequence[Cell]) -> tuple[list[Line], list[str]]:
     lines: list[Line] = []
     others: list[str] = []
     # The learning rate, which has a line, tells the multiplier.
-    has_rates = all(isinstance(cell.values["lr"], float | int) for cell in cells)
+    has_rates = all(map(_has_rate, cells))
     differing = [axis for axis in cells[0].further if len({cell.further[axis] for cell in cells}) > 1]
     for axis, title in short_names(differing).items():
         texts = [cell.further[axis] for cell in cells]
@@ -266,21 +266,27 @@ def by_rate(cells: Sequence[Cell], chosen: Cell | None) -> str:
     rates: dict[str, list[str]] = {}
     for cell in cells:
         known = rates.setdefault(name_beside(chosen, cell), [])
-        has_rate = OF_RATE in cell.further and isinstance(cell.values["lr"], float | int)
-        known += [f"{cell.values['lr']:.3g}"] if has_rate else []
+        known += [f"{cell.values['lr']:.3g}"] if OF_RATE in cell.further and _has_rate(cell) else []
     return "; ".join(f"{name}, LR {', '.join(known)}" if known else name for name, known in rates.items())
 
 
 def name_beside(chosen: Cell | None, cell: Cell) -> str:
-    """Return a cell's name without the learning rate, and without further axes in which it is as the chosen cell."""
-    alike = [axis for axis, value in cell.further.items() if chosen and chosen.further.get(axis) == value]
-    return cell_label({**cell.values, **cell.further}, [axis for axis in cell.further if axis not in (OF_RATE, *alike)])
+    """Return a cell's name without the learning rate, and without further axes in which it is as the chosen cell.
+
+    Without a rate, as with rules that have their own, its multiplier is an axis like others.
+    """
+    left_out = [axis for axis, value in cell.further.items() if chosen and chosen.further.get(axis) == value]
+    left_out += [OF_RATE] if _has_rate(cell) else []
+    return cell_label({**cell.values, **cell.further}, [axis for axis in cell.further if axis not in left_out])
+
+
+def _has_rate(cell: Cell) -> bool:
+    return isinstance(cell.values["lr"], float | int)
 
 
 def _lines(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Line]:
     """Yield the lines on these cells; some of them may have no text."""
-    rates = [cell.values["lr"] for cell in cells]
-    yield Line(name="lr", title="LR", texts=[f"{rate:.3g}" if isinstance(rate, float | int) else "" for rate in rates])
+    yield Line(name="lr", title="LR", texts=[f"{cell.values['lr']:.3g}" if _has_rate(cell) else "" for cell in cells])
     yield _time(recommendation, cells)
     yield from _speeds(recommendation, cells)
     yield from _metric(recommendation, cells)

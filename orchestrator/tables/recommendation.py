@@ -286,9 +286,8 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     no_choice = math.isnan(recommendation.behind) or recommendation.cell_id is None
     safe = _of_used_now(recommendation)
     # Beside a cell to use meanwhile, chances are those of the cell that may take its place.
-    of_cell = {
-        "of": name_beside(recommendation.chosen, recommendation.chosen) if safe and recommendation.chosen else ""
-    }
+    chosen = recommendation.chosen
+    of_cell = {"of": name_beside(used_now(recommendation), chosen) if safe and chosen else ""}
     caveats = [filled(remark.code, {**of_cell, **remark.values}) for remark in recommendation.caveats]
     lead_values = {
         "call": calls(recommendation).get(recommendation.cell_id),

@@ -239,7 +239,7 @@ def test_a_cell_without_collapse_is_distrusted_if_those_beside_it_collapse():
     assert often.favourite not in (3, 4, 5) and not often.passes[5] and often.passes[:2].all()
 
 
-def test_further_seeds_for_some_cells_raise_the_bar():
+def test_unequal_numbers_of_seeds_raise_the_bar():
     choice = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.9, 0.9], [0.9, 0.9, 0.9]])
     later = chosen_of([[2, 2, NAN], [1, 1, 1]], [[0.9, 0.9, NAN], [0.9, 0.9, 0.9]])
     assert choice.is_sure(0.91) and not choice.is_sure(0.89)

@@ -212,8 +212,8 @@ def test_a_higher_threshold_has_its_reason():
         values(decided(records).caveats, "unsure")
         for records in (three, [*three, record_of(2, 3, metrics=measured(100, 0.905))])
     )
-    assert (of_three["needed"], of_three["further_seeds"]) == (SURE, False)
-    assert (of_four["needed"], of_four["further_seeds"]) == (SURE_OF_SELECTED, True)
+    assert (of_three["needed"], of_three["uneven_seeds"]) == (SURE, False)
+    assert (of_four["needed"], of_four["uneven_seeds"]) == (SURE_OF_SELECTED, True)
 
 
 @pytest.mark.parametrize(("steps", "doubtful"), [(9, True), (10, False)])

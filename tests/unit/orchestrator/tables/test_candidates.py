@@ -537,6 +537,43 @@ def test_all_tied_cells_are_named():
     assert others == {float(rate) for rate in re.findall(r"(?<=[R,] )\d\.\d", tied_text(found))}
 
 
+def test_multipliers_of_a_rule_without_a_rate_are_named():
+    trials = [
+        record_of(
+            1,
+            seed,
+            lr_rule="adascale",
+            lr_multiplier=factor,
+            lr=None,
+            axes={"lr_multiplier": factor},
+            metrics=measured(100 + (seed + place) % 3, 0.9 + (seed + place) % 3 / 1000),
+        )
+        for place, factor in enumerate((0.5, 1.0, 2.0))
+        for seed in range(3)
+    ]
+    found = decided(trials, axes=AXES | {"lr_multiplier": "lr_multiplier"})
+    assert found.verdict == TIED
+    told = re.findall(r"lr_multiplier=([\d.]+)", in_sentences(found).lead.partition("(")[0] + tied_text(found))
+    assert sorted(map(float, told)) == [0.5, 1.0, 2.0]
+
+
+def test_a_doubt_names_its_cell_with_the_axes_that_tell_it_from_the_one_to_use(recommendation):
+    faster, safe = recommendation.chosen, recommendation.baseline
+    shortlist = (replace(faster, further={"device": "cpu"}), replace(safe, further={"device": "cuda"}))
+    doubt = remark(
+        "unsure", chances={"p_within": 0.6}, needed=0.9, uneven_seeds=False, metric=recommendation.terms.metric
+    )
+    changed = replace(
+        recommendation,
+        shortlist=shortlist,
+        verdict=UNDECIDED,
+        p_within_margin=0.6,
+        safe_cell_id=safe.cell_id,
+        caveats=(doubt,),
+    )
+    assert in_sentences(changed).caveats[0].startswith("2×64 none, cpu:")
+
+
 def test_the_same_batch_is_compared_with_the_fewest_gpus(recommendation):
     ((label, text),) = by_batch(recommendation)
     assert label == "Same batch" and text.startswith("1.50× the speed of 1 GPU at batch 32 each, 1.90× at 64")
