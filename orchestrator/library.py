@@ -149,10 +149,11 @@ class SweepResults:
         """Raise AttributeError with where else the name is, or with the existing names."""
         if name.startswith("_"):  # Python itself asks for these, also before there is a folder
             raise AttributeError(name)
-        decided = ResultsFolder(self.folder).table("recommendation.json")
-        keys = self.recommendation if decided.is_file() else {}
-        known = ", ".join(key for key in dir(type(self)) if key[:1] != "_")
-        hint = f"results.recommendation[{name!r}] has it" if name in keys else f"there are {known}"
+        from orchestrator.cli.status import recommendation_in
+
+        known = ", ".join(key for key in dir(self) if key[:1] != "_")
+        is_there = name in recommendation_in(ResultsFolder(self.folder))
+        hint = f"results.recommendation[{name!r}] has it" if is_there else f"there are {known}"
         raise AttributeError(f"SweepResults has no {name!r}: {hint}")
 
     @property

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from orchestrator.config.commands import command
+from orchestrator.config.commands import command, shell_word
 from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.hydra_private import flags_parser
 from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, with_search_path
 from orchestrator.config.request import READING
-from orchestrator.config.schema import value_at
+from orchestrator.config.schema import GROUPS, SCHEMA, value_at
 from orchestrator.config.search_path import PRIMARY, with_primary
 from orchestrator.config.synonyms import synonym_of
 from orchestrator.config.trust import is_data
@@ -35,7 +35,7 @@ WHAT_IF_KEYS = (
 """Settings of a report that can be asked for after the sweep; they change its tables, and no trial."""
 
 PLACES = ("results_dir", "sweep.name")
-_NO_PLACE = ("results_dir", "sweep.name", "sweep", "mode", "compare.with")
+_CHOSEN = (*GROUPS, "sweep", "trainable", "hydra")  # groups and their sections, which may have keys of users
 DEFAULT_PLACE = "results"
 _SECTIONS = ("budget", "claims", "report", "sweep")  # sections whose recorded values count
 _GROUPS = ("data", "sweep", "trainable")
@@ -85,9 +85,13 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     words = [override for override in overrides if "=" not in override and override[:1] not in ("~", "+")]
     if words and (line := _folders_meant(given.get("mode", ""), words, chooses_config=chooses_config)):
         raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {line}"])
-    named = [(key, value) for key, value in given.items() if key not in _NO_PLACE and _has_results(_folder_of(value))]
+    # The value of a setting, or of a choice, may be the name of results as well.
+    unknown = [key for key in given if key not in SCHEMA and re.split(r"\W", key)[0] not in ("", *_CHOSEN)]
+    named = [(key, given[key]) for key in unknown if _has_results(_folder_of(given[key]))]
     if named and given.get("mode") in READING and not chooses_config and "results_dir" not in given:
-        (key, value), line = named[0], f"mode={given['mode']} results_dir={_folder_of(named[0][1])}"
+        key, value = named[0]
+        others = [word for word in arguments if word.partition("=")[0] not in (key, "mode", *PLACES)]
+        line = " ".join(map(shell_word, [f"mode={given['mode']}", f"results_dir={_folder_of(value)}", *others]))
         raise ConfigError([f"'{key}={value}' names no setting, but a folder of results: write {line}"])
     # A mode that runs code takes nothing from a folder that may be a stranger's.
     if given.get("mode") not in READING or chooses_config or "://" in place:

@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from sweeps.status import Status
 from sweeps.trial import Batch
 
 _LOG_LINES = 20  # of a trial's log that are shown
+_LOG_BYTES = 100_000  # at its end, which are read for them
 _MOST_FAILURES = 5  # failed trials that are listed
 
 
@@ -64,9 +66,13 @@ def logs_of(arguments: Sequence[str]) -> Iterator[str]:
                 told = filter(None, (f"{end.trial_id[:SHOWN_DIGITS]} {end.status}", failure["log"], failure["note"]))
                 yield ": ".join(told)
                 for log in sorted(folder.trial(end.trial_id).glob("*.log")) if ids else ():
-                    lines = files.read_regular(log).decode(errors="replace").splitlines()
-                    yield f"{log}: {f'its last {len(lines[-_LOG_LINES:])} lines' if lines else 'it printed nothing'}"
-                    yield from lines[-_LOG_LINES:]
+                    with suppress(OSError):  # a folder, a pipe, or a link that leads elsewhere
+                        folder.refuse_links(end.trial_id)
+                        files.refuse_link(log)
+                        content = files.read_regular(log, _LOG_BYTES).decode(errors="replace")
+                        lines = content.splitlines()[-_LOG_LINES:]
+                        yield f"{log}: {f'its last {len(lines)} lines' if lines else 'it printed nothing'}"
+                        yield from lines
 
 
 def cells_of(arguments: Sequence[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import shlex
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -40,7 +41,7 @@ class LockedError(ConfigError):
     def __init__(self, root: Path, owner: Owner | None) -> None:
         self.owner = owner
         who = f"process {owner.pid} on host {owner.host} since {owner.started}" if owner else "a driver without a name"
-        shown = f"python -m orchestrator mode=watch results_dir={root} shows it"
+        shown = f"mode=watch {shlex.quote(f'results_dir={root}')} shows it"
         super().__init__([f"{root} is in use by {who}; {shown}; wait for it, stop it, or choose another results_dir"])
 
 

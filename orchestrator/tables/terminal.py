@@ -288,5 +288,5 @@ def _last(end: SweepEnd, text: RecommendationText, trials: str = "") -> Text:
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     files = f"{trials}{'log' if is_log else 'report'}  {one_line(str(shown), most=2000)}"
     if not is_log and not end.has_page and end.folder.page.exists():
-        files += "  (report.html is older: mode=report)"
+        files += "  (report.html is older: mode=report report.html=true)"
     return Text.assemble((f" {text.verdict}  ", _style(text)), files) if text.verdict else Text(f" {files}")

@@ -60,10 +60,12 @@ def test_a_wrong_name_is_told_where_it_is_or_what_there_is(tmp_path):
     folder.journal.touch()
     folder.table("recommendation.json").write_text('{"rivals": []}')
     results = load_results(tmp_path)
-    for name, told in (("rivals", r"recommendation\['rivals'\]"), ("nonsense", "summary, trial, trials")):
+    for name, told in (("rivals", r"recommendation\['rivals'\]"), ("nonsense", "folder, .*summary, trial, trials")):
         with pytest.raises(AttributeError, match=told):
             getattr(results, name)
     assert copy.copy(results) == results
+    folder.table("recommendation.json").write_text('{"rivals": ')
+    assert not hasattr(results, "rivals")
 
 
 def test_important_columns_are_first(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 from orchestrator.cli import app
 from orchestrator.cli.app import main
 from orchestrator.cli.modes import MODES
+from orchestrator.cli.recorded_arguments import with_recorded
 from orchestrator.store.journal import Journal
 from orchestrator.store.record import Kind
 from orchestrator.store.results_folder import ResultsFolder
@@ -114,8 +115,18 @@ def test_a_folder_of_results_alone_is_a_report(start, tmp_path, capsys):
     for mode, meant in (("tail", "watch"), ("nonsense", "status")):
         assert main(["sweep=other", f"results_dir={tmp_path}", f"mode={mode}"]) == 2
         assert f"write python -m orchestrator sweep=lm_scaling mode={meant} " in capsys.readouterr().err
-    assert main(["mode=report", f"report={tmp_path}/other"]) == 2
-    assert capsys.readouterr().err.endswith(f"write mode=report results_dir={tmp_path}/other\n")
+    assert main(["mode=report", f"report={tmp_path}/other", "report.html=false", "format=json"]) == 2
+    line = f"write mode=report results_dir={tmp_path}/other report.html=false format=json\n"
+    assert capsys.readouterr().err.endswith(line)
+
+
+@pytest.mark.parametrize("setting", ["report.objective=time", "data=digits", "model.name=time", "trainable.x=time"])
+def test_the_value_of_a_setting_may_be_the_name_of_results(setting, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("time", "digits"):
+        write_results(tmp_path / "results" / name)
+    asked = ["mode=report", setting, "sweep.name=time"]
+    assert setting in with_recorded(asked).own
 
 
 def test_compare_prints_ratios_and_differences(start, tmp_path):

@@ -1,6 +1,7 @@
 """mode=status and mode=list: the state of sweeps, while a driver runs and without one."""
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -133,6 +134,10 @@ def test_the_log_of_a_named_trial_is_shown(log, lines, place, tmp_path, capsys):
         journal.append(Kind.FINISHED, record_of(2, 0, trial_id="0123abcd").to_json())
     folder.trial("0123abcd").mkdir()
     (folder.trial("0123abcd") / "rank0.log").write_text(log)
+    # What is no log is left out.
+    os.mkfifo(folder.trial("0123abcd") / "pipe.log")
+    (folder.trial("0123abcd") / "folder.log").mkdir()
+    (folder.trial("0123abcd") / "link.log").symlink_to(folder.journal)
     assert main(["mode=logs", "0123abcd", place, f"results_dir={tmp_path}"]) == 2
     _, *told = capsys.readouterr().err.splitlines()
     assert len(told) == len(lines) and all(map(str.endswith, told, lines))

@@ -1,6 +1,7 @@
 import json
 import os
 import platform
+import shlex
 import signal
 import subprocess
 import sys
@@ -52,6 +53,11 @@ def test_second_driver_is_refused_with_the_owner(tmp_path):
     with DirectoryLock(ResultsFolder(tmp_path)):
         pass
     assert not ResultsFolder(tmp_path).owner.exists()
+
+
+def test_the_refusal_names_the_folder_as_a_shell_reads_it():
+    words = shlex.split(LockedError(Path("my results/one"), None).errors[0])
+    assert {"mode=watch", "results_dir=my results/one"} <= {*words}
 
 
 def test_lock_of_a_dead_owner_is_free(tmp_path):

@@ -119,7 +119,8 @@ def test_times_and_chances_are_shown_at_any_width(width):
 def test_an_older_report_is_marked(tmp_path):
     folder = ResultsFolder(tmp_path)
     for has_page, is_older in ((False, False), (True, False), (False, True)):
-        assert rows(ended(on_cpu(), folder=folder, has_page=has_page))[-1].endswith("mode=report)") == is_older
+        last = rows(ended(on_cpu(), folder=folder, has_page=has_page))[-1]
+        assert last.endswith("mode=report report.html=true)") == is_older
         folder.page.touch()
 
 
