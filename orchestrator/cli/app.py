@@ -10,6 +10,8 @@ import csv
 import itertools
 import math
 import os
+import re
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from orchestrator.cli.applied_overrides import applicable, check_applied
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.recorded_arguments import continued, is_folder, with_recorded
+from orchestrator.config.commands import program
 from orchestrator.config.compose import WRONG, Composition, initialised
 from orchestrator.config.hydra_private import (
     error_line,
@@ -56,6 +59,11 @@ WRONG_REQUEST = 2  # the exit status of a refused request; nothing was started
 _STOPS = ("stop", "cancel", "kill", "scancel", "abort")  # words that ask to end a sweep
 _OPENS = ("open", "browser", "view")  # words that ask for the report
 _OF_TRIALS = ("logs", "log", "show", "trace", "describe", "inspect", "tail")  # words that ask for single trials
+_SUBMITS = re.compile(
+    r"(sbatch(?!.* (-W|--wait)(?!\S))|flux (batch|submit)|bsub(?!.* -[KI])"
+    r"|qsub(?!.* (-sync y|-W ?block=true)(?!\S)))(?!\S)"
+)
+"""A command that only submits a job, and does not wait for its end."""
 MANY = 10  # above this many sweeps a message announces the check, which takes some tenths of a second for each
 
 
@@ -82,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
             for words, answer in answers:
                 if asked & {*words} and (lines := list(answer(overrides))):
                     raise ConfigError(lines)
-        _check_sweep_of_command(own, arguments[len(own) + 1 :])
+        _check_command(own, arguments[len(own) + 1 :])
         arguments, options = without_dashes(with_command(arguments))
         with given_in(overrides_in(arguments)):
             if options:
@@ -92,23 +100,46 @@ def main(arguments: Sequence[str]) -> int:
         return _wrong(error)
 
 
-def _check_sweep_of_command(own: Sequence[str], words: Sequence[str]) -> None:
-    """Raise ConfigError with the line to type if a command behind `--` has no sweep."""
-    if not words or "mode=init" in own or any(word.startswith(("sweep", "-")) for word in own):
+def _check_command(own: Sequence[str], words: Sequence[str]) -> None:
+    """Raise ConfigError with the line to type if a command behind `--` has no sweep, or only submits a job."""
+    is_submission = _SUBMITS.match(" ".join(words)) is not None
+    has_sweep = any(word.startswith("sweep") for word in own)
+    if not words or (not is_submission and ("mode=init" in own or has_sweep or any(word[:1] == "-" for word in own))):
         return
-    from orchestrator.cli.sweep_checks import command_line  # imported here so that --help stays quick
+    # Imported here so that --help stays quick.
+    from orchestrator.cli.sweep_checks import checked, command_line, composed
     from orchestrator.config.wrong_overrides import CompositionError
 
-    with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
-    typed = list(map(with_known_names, words)) if any("{" in word for word in words) else varied(words)
-    overrides = rewritten(with_command(["sweep=batch_scaling", *own, "--", *typed]))
-    errors: Sequence[str] = ()
+    flags = flags_parser().parse_intermixed_args(without_dashes(own)[0])
+    kept = [word for word in with_search_path(flags.overrides, flags.config_dir) if key_of(word) != "mode"]
+    errors: list[str] = []
+    if is_submission:
+        kept += ["mode=launch", "launch.target=slurm"]
+        typed = varied(["torchrun", "--nproc_per_node={gpus}", "train.py"])
+    else:
+        # A wrong mode must not run the sweep.
+        for mode in (word.partition("=")[2] for word in own if key_of(word) == "mode"):
+            errors += value_errors({"mode": mode}, ["mode"])
+            kept.append(f"mode={mode if mode in {**MODES, **WITHOUT_SWEEP} else 'plan'}")
+        with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
+        typed = list(map(with_known_names, words)) if any("{" in word for word in words) else varied(words)
+    overrides = rewritten(with_command([*([] if has_sweep else ["sweep=batch_scaling"]), *kept, "--", *typed]))
     with initialised():
         try:
             line, _ = command_line(Composition(overrides).arguments)
         except CompositionError as error:
-            errors, (line, _) = error.errors, command_line(rewritten(error.corrected))
-    raise ConfigError([*errors, f"choose what to compare before --, and pass it by the script's own options: {line}"])
+            errors += error.errors
+            line, _ = command_line(rewritten(error.corrected))
+        if is_submission:
+            reason = f"{words[0]} ends before the training begins: write the command of the training itself"
+            raise ConfigError([f"{reason}: {line}"])
+        try:  # what the line does not mend
+            checked(composed(rewritten(with_command(shlex.split(line.removeprefix(program()))))))
+        except ConfigError as error:
+            remaining = [message for message in error.errors if not message.startswith("write ")]
+            errors += remaining
+    reason = "choose what to compare before --, and pass it by the script's own options"
+    raise ConfigError([*dict.fromkeys(errors), f"{reason}: {line}"])
 
 
 def overrides_in(arguments: Sequence[str]) -> list[str]:

@@ -110,10 +110,6 @@ def alternatives(dotted: str) -> list[str]:
     return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
 
 
-_SUBMITS = ("sbatch", "qsub", "bsub", "flux", "sky")
-"""Programs that only submit a job."""
-
-
 def with_command(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with everything after `--` as the command that the trials run. Raises ConfigError."""
     if "--" not in arguments:
@@ -126,13 +122,6 @@ def with_command(arguments: Sequence[str]) -> list[str]:
         errors.append("-- is followed by no command: -- torchrun --nproc_per_node={gpus} train.py --lr {lr}")
     if given.get("trainable", "command") != "command" or "trainable.argv" in given:
         errors.append("the words after -- are the command: leave out trainable= and trainable.argv=")
-    if words and words[0] in _SUBMITS:
-        kept = " ".join(argument for argument in own if key_of(argument) != "mode")
-        launch = "mode=launch launch.target=slurm -- torchrun --nproc_per_node={gpus} train.py --lr {lr}"
-        errors.append(
-            f"{words[0]} ends before the training begins: write the command of the training itself,"
-            f" python -m orchestrator {kept} {launch}"
-        )
     if errors:
         raise ConfigError(errors)
     # The words are data: Hydra would replace an interpolation in them.

@@ -338,3 +338,27 @@ def test_rates_in_a_file_of_the_users_are_given(rates, status, folder, capsys):
     assert (" trainable.lr=0.1 trainable.reference_batch_size=32 -- " in told) is (rates == "")
     axis = 'sweep.axes."trainable.lr"=[0.1,0.2]'
     assert main([*asked, axis, "trainable.reference_batch_size=32", "--", *argv]) == 0
+
+
+@pytest.mark.parametrize("own", [[], ["mode=init"], ["sweep=batch_scaling", "mode=plan"], ["-cd", "."]])
+def test_a_submission_is_refused_with_a_line_that_works(own, folder, capsys):
+    (folder / "train.py").touch()
+    assert main([*own, "--", "sbatch", "--wait-all-nodes=1", "job.sh"]) == 2
+    words = shlex.split(capsys.readouterr().err.partition("python -m orchestrator ")[2])
+    assert "mode=launch" in words and main(words) == 0
+
+
+@pytest.mark.parametrize(
+    "command", ["sbatch --wait job.sh", "bsub -K job.sh", "qsub -sync y job.sh", "flux run a", "sky launch a"]
+)
+def test_a_submission_that_waits_is_a_command(command, folder, capsys):
+    main(["sweep=batch_scaling", "mode=plan", "--", *command.split()])
+    assert "mode=launch" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["mode=bogus", "mode=logs", "trainable.lr=abc"])
+def test_a_command_without_a_sweep_has_its_other_errors(wrong, folder, capsys):
+    (folder / "train.py").touch()
+    assert main([wrong, "--", "python", "train.py"]) == 2
+    *told, line = capsys.readouterr().err.splitlines()
+    assert told and all(wrong.partition("=")[0] in error for error in told) and "mode=bogus" not in line

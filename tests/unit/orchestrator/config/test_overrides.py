@@ -102,10 +102,6 @@ def test_words_behind_dashes_are_the_command(words, name):
     [
         (["--"], "followed by no command"),
         (["trainable=noop", "--", "train.sh"], "leave out trainable="),
-        (
-            ["sweep=batch_scaling", "mode=plan", "--", "sbatch", "job.sh"],
-            " sweep=batch_scaling mode=launch .* -- torchrun",
-        ),
         (["trainable.argv=other", "--", "train.sh"], "leave out trainable="),
     ],
 )
