@@ -140,7 +140,9 @@ class Display:
             self._again = [trial_id for trial_id in self._interim.to_repeat() if trial_id not in self._repeated]
             self._footer = "\n".join(self._interim.lines())
             self._invalid = faults_in_words(chain(*self._interim.invalid().values()))
-            self._invalid += f", {len(self._again)} timed again at the end" if self._again else ""
+            # One repetition may serve several trials with the same steps.
+            up_to = "up to " if len(self._again) > 1 else ""
+            self._invalid += f", {up_to}{len(self._again)} timed again at the end" if self._again else ""
 
     def timed_with(self, others: Mapping[str, str]) -> None:
         """Count timings as valid that are those of other trials, and print how many were not."""
@@ -265,9 +267,10 @@ class Display:
             add(running.trial, {**self._values(running.row), "time": time_s}, state)
         for (trial, outcome, judgement), figures in ended[:most]:
             known = {**outcome.metrics, "epoch": outcome.metrics.get("epochs")}
-            # Its steps are those of another trial, whose rule alone differs in most sweeps.
+            # Its steps are those of another trial, whose rule alone differs in most sweeps, or else its multiplier.
             timed_with = _timed_with(trial)
-            other = self._rules.get(timed_with, timed_with[:SHOWN_DIGITS])
+            rule = self._rules.get(timed_with)
+            other = timed_with[:SHOWN_DIGITS] if rule in (None, trial.columns["lr_rule"]) else rule
             rate = f"as {other}" if timed_with else short_number(figures.get(unit))
             time_s = duration(outcome.wall_s) if outcome.wall_s else ""  # a copy took no time
             end = Text(_PURPOSES.get(trial.purpose, outcome.status))

@@ -301,16 +301,27 @@ def test_the_time_left_is_the_plans_at_the_pace_so_far():
     assert (unknown.left_s(0.0, []), settling.left_s(0.0, [])) == (None, 5)
 
 
-def test_a_trial_with_the_timing_of_another_one_says_so():
+@pytest.mark.parametrize(("rule", "told"), [("linear", "as linear"), ("none", f"as {TRIALS[1].trial_id[:8]}")])
+def test_a_trial_with_the_timing_of_another_one_says_so(rule, told):
     trial = TRIALS[0].with_settings(timed_with=TRIALS[1].trial_id)
+    other = replace(TRIALS[1], lr=replace(TRIALS[1].lr, rule=rule))
     shown = {}
     for terminal in (True, False):
         with Display(console(terminal), waiting=TRIALS[:2]) as display:
-            display.started(TRIALS[1])
+            display.started(other)
             display.started(trial)
             display.finished(trial, TrialOutcome(wall_s=1.5))
             shown[terminal] = display._console.file.getvalue()
-    assert "as none" in shown[True] and TRIALS[1].trial_id[:8] in shown[False]
+    assert told in shown[True] and TRIALS[1].trial_id[:8] in shown[False]
+
+
+def test_one_repetition_may_serve_several_disturbed_trials():
+    with Display(console(terminal=True), TRIALS[:2], InterimResults(Metric(), repeats=1.0)) as display:
+        for trial in TRIALS[:2]:
+            display.started(trial)
+            display.finished(trial, TrialOutcome(wall_s=10.0), DISTURBED)
+        display.refresh()
+        assert "2 disturbed, up to 2 timed again" in display._console.file.getvalue()
 
 
 def test_the_time_left_has_the_repetitions_that_are_known():
