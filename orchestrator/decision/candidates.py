@@ -256,6 +256,10 @@ class Contenders:
 
         totals = {name: total(name) for name in ("time", "energy", "cost")}
         totals |= {f"total_{name}": total(name, whole=True) for name in ("time", "cost")}
+        is_on_cpu = own["device"].eq("cpu").to_numpy()
+        if not is_on_cpu.all():  # no GPU is paid for
+            for name in ("cost", "total_cost"):
+                totals[name] = replace(totals[name], logs=np.where(is_on_cpu[:, None], np.nan, totals[name].logs))
         measurements = Measurements(
             objective=np.where(is_candidate, of_ok(trials["objective"]), np.nan),
             accuracy=of_ok(trials["score"]),

@@ -192,6 +192,11 @@ class Cell:
     """Why it is not the one to use; None for the one that is."""
 
     @property
+    def on_cpu(self) -> bool:
+        """True if it runs on CPUs in a sweep whose other cells have GPUs."""
+        return "cpu" in (self.further.get("device"), self.further.get("resources.device"))
+
+    @property
     def is_timed(self) -> bool:
         """True unless its timing is not valid."""
         return self.timing_valid is not False

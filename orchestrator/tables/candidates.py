@@ -177,7 +177,7 @@ def _table(
 
 def _setup(cell: Cell, *, on_cpu: bool) -> str:
     gpus, batch = cell.values["gpus"], numbers.fact(cell.values["device_batch_size"])
-    return f"{gpus_in_words(gpus, on_cpu=on_cpu)}, batch {batch}{' each' if gpus > 1 else ''}"
+    return f"{gpus_in_words(gpus, on_cpu=on_cpu or cell.on_cpu)}, batch {batch}{' each' if gpus > 1 else ''}"
 
 
 def _roles(recommendation: Recommendation) -> dict[str | None, str]:

@@ -174,7 +174,7 @@ def _beyond(edge: Remark, chosen: Cell, recommendation: Recommendation) -> NextS
     axis = next((name for name in (given["axis"], "device_batch_size") if name in chosen.axes), None)
     if axis is None:
         return NextStep(text=sentence(edge))
-    factor, on_cpu = 2 if given["largest"] else 0.5, recommendation.on_cpu
+    factor, on_cpu = 2 if given["largest"] else 0.5, recommendation.on_cpu or chosen.on_cpu
     value, before = (fact(chosen.axes[axis] * size) for size in (factor, 1))
     words = {
         "gpus": f"{value} {gpu_word(on_cpu=on_cpu)}, if available",
@@ -186,7 +186,7 @@ def _beyond(edge: Remark, chosen: Cell, recommendation: Recommendation) -> NextS
     # With more GPUs, a training takes hardly longer.
     time_s = chosen.value("total_time") * chosen.n_ok
     hours = time_s / 3600 * chosen.values["gpus"] * (factor if axis == "gpus" else 1)
-    amounts = "" if math.isnan(time_s) else f"about {_amounts([time_s], [hours], recommendation)}, "
+    amounts = "" if math.isnan(time_s) else f"about {_amounts([time_s], [] if on_cpu else [hours], recommendation)}, "
     return NextStep(
         text=f"{amounts}to try {words.get(axis, f'{axis}={value} instead of {before}')}",
         command=command(recommendation.terms.arguments, change),
@@ -209,7 +209,7 @@ def _amounts(took_s: Sequence[float], hours: Sequence[float], recommendation: Re
 
     report = recommendation.terms.report
     price = report.price_per_gpu_hour
-    if recommendation.on_cpu:
+    if recommendation.on_cpu or not hours:
         return span(*map(time, took_s))
     amounts = hours if price is None else [cost_of(each, price) for each in hours]
     unit = suited("GPU-hours" if price is None else report.unit_of_cost, *amounts)
@@ -342,7 +342,7 @@ def _of_used_now(recommendation: Recommendation) -> dict[str, Any] | None:
     safe = used_now(recommendation)
     if safe is None:
         return None
-    device = "cpu" if recommendation.on_cpu else ""
+    device = "cpu" if recommendation.on_cpu or safe.on_cpu else ""
     return {
         "name": name_beside(None, safe),
         "cell": {**safe.values, "device": device},

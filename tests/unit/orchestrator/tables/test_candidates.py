@@ -126,6 +126,27 @@ def test_processes_have_no_cost():
     assert on_cpu.heading.startswith("process") and "cost" not in texts(on_cpu)
 
 
+def test_processes_beside_gpus_are_called_so_and_have_no_cost():
+    trials = [
+        record_of(
+            gpus,
+            seed,
+            device=device,
+            axes={"resources.device": device},
+            metrics=measured(rate, 0.9 + seed / 1000),
+        )
+        for gpus, device, rate in ((1, "cuda", 100), (2, "cpu", 190), (2, "cuda", 150))
+        for seed in range(3)
+    ]
+    axes = AXES | {"resources.device": "resources.device"}
+    found = decided(trials, axes=axes, price_per_gpu_hour=3.6, currency="EUR")
+    candidates = Candidates.of(found)
+    on_cpu = [cell.cell_id.endswith("cpu") for cell in candidates.cells]
+    assert {True, False} == {*on_cpu}
+    assert ["process" in setup for setup in candidates.setups] == on_cpu
+    assert [math.isnan(cell.value("cost")) for cell in candidates.cells] == on_cpu
+
+
 def test_each_number_of_gpus_has_a_verdict_and_the_figures_of_one_cell():
     rates = {1: 100, 2: 200, 4: 201, 8: 390}
     found = decided([record_of(g, s, metrics=measured(rates[g], 0.9)) for g in rates for s in range(3)])
