@@ -211,7 +211,8 @@ class SweepResults:
         """
         if cell := cell_to_use(self.recommendation):
             return Values(cell["values"])
-        raise LookupError(f"no cell is recommended: {self.verdict.upper()} {self.recommendation['sentence']}")
+        verdict = f"{self.verdict.upper()} ".lstrip()
+        raise LookupError(f"no cell is recommended: {verdict}{self.recommendation['sentence']}")
 
     def trial(self, trial_id: str) -> Values:
         """Return a trial's row of `trials` as a dictionary whose keys are attributes, too.

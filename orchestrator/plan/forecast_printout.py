@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.config.request import Request
 from orchestrator.config.settings import Settings
-from orchestrator.plan.estimates import DISTURBED, SHAPES, Estimate, Forecast
+from orchestrator.plan.estimates import DISTURBED, Estimate, Forecast
 from orchestrator.plan.forecasts import axes_in_names, machine, name_of
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prices import cheapest_offer, offers_of
@@ -124,7 +124,7 @@ def forecast_rows(plan: Plan, settings: Settings) -> list[dict[str, Any]]:
 
 def _why_unsure(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line if much of the trials is beside their training, which makes their length uncertain."""
-    known = [cell for cell in cells if cell["duration_s"] and cell["train_s"] and cell["source"] != SHAPES]
+    known = [cell for cell in cells if cell["duration_s"] and cell["train_s"]]
     beside_s = [cell["duration_s"]["value"] - cell["train_s"]["value"] for cell in known]
     if sum(beside_s) > _MUCH * sum(cell["duration_s"]["value"] for cell in known):
         span = "–".join(dict.fromkeys(f"{seconds:.1f}" for seconds in (min(beside_s), max(beside_s))))
