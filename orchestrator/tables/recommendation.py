@@ -186,7 +186,9 @@ def _beyond(edge: Remark, chosen: Cell, recommendation: Recommendation) -> NextS
     # With more GPUs, a training takes hardly longer.
     time_s = chosen.value("total_time") * chosen.n_ok
     hours = time_s / 3600 * chosen.values["gpus"] * (factor if axis == "gpus" else 1)
-    amounts = "" if math.isnan(time_s) else f"about {_amounts([time_s], [] if on_cpu else [hours], recommendation)}, "
+    amounts = (
+        "" if not math.isfinite(time_s) else f"about {_amounts([time_s], [] if on_cpu else [hours], recommendation)}, "
+    )
     return NextStep(
         text=f"{amounts}to try {words.get(axis, f'{axis}={value} instead of {before}')}",
         command=command(recommendation.terms.arguments, change),
@@ -242,8 +244,8 @@ def _cost_of_settling(recommendation: Recommendation, trials: pd.DataFrame) -> s
         side_by_side_s = max(added["wall_s"].max(), gpu_s / trials["gpus_held"].max())
         took_s.append(added["wall_s"].sum() if is_alone else side_by_side_s)
         hours.append(gpu_s / 3600)
-    # The cells of timings that are too short alone are unknown.
-    amounts = "" if added.empty else f"{_amounts(took_s, hours, recommendation)}, "
+    # The cells of timings that are too short alone are unknown, and odd journals have odd times.
+    amounts = "" if added.empty or not math.isfinite(sum(took_s)) else f"{_amounts(took_s, hours, recommendation)}, "
     return f"{amounts}{_settled(recommendation, timings=len(again))}{_gained(recommendation)}"
 
 

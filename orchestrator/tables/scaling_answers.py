@@ -100,6 +100,8 @@ def _longer(fewer: Cell, cell: Cell | None, gpus: float) -> str:
     train_s, more_train_s = fewer.value("time"), cell.value("time")
     start_s, more_start_s = fewer.value("total_time") - train_s, cell.value("total_time") - more_train_s
     times = (needed * more_start_s - start_s) / (train_s - needed * more_train_s)
+    if not 0 < times < math.inf:  # odd times of a damaged journal
+        return ""
     # Rounded up: a shorter run does not pay.
     return f"{math.ceil(10 * times) / 10:.1f}" if times < 10 else f"{math.ceil(times):,}"
 

@@ -62,7 +62,8 @@ def test_full_disk_does_not_end_the_program(who):
 def test_only_modes_that_print_their_result_fail_on_a_full_disk(tmp_path, mode, status):
     overrides = ("sweep=batch_scaling", "backend=inprocess", "trainable=noop", "report.html=false", f"mode={mode}")
     axes = ("gpus=[1]", "device_batch_size=[8]", "lr_rule=[none]")
-    command = [sys.executable, "-m", "orchestrator", *overrides, *(f"sweep.axes.{axis}" for axis in axes)]
+    grid = [] if mode == "list" else [f"sweep.axes.{axis}" for axis in axes]
+    command = [sys.executable, "-m", "orchestrator", *(overrides[-1:] if mode == "list" else overrides), *grid]
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=full, stderr=subprocess.PIPE
