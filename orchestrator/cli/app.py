@@ -136,8 +136,7 @@ def _check_command(own: Sequence[str], words: Sequence[str]) -> None:
         try:  # what the line does not mend
             checked(composed(rewritten(with_command(shlex.split(line.removeprefix(program()))))))
         except ConfigError as error:
-            remaining = [message for message in error.errors if not message.startswith("write ")]
-            errors += remaining
+            errors += [message for message in error.errors if not message.startswith("write ")]
     reason = "choose what to compare before --, and pass it by the script's own options"
     raise ConfigError([*dict.fromkeys(errors), f"{reason}: {line}"])
 

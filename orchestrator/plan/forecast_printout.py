@@ -33,9 +33,9 @@ def forecast_text(plan: Plan, request: Request) -> str:
     alike: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         alike.setdefault(repr({**cell, "cell_id": "", "axes": "", "trials": 0}), []).append(cell)
-    timed = [cell for cell in cells if cell["samples_per_s"] and cell["fits"] != "no"]
+    first = next((cell for cell in cells if _has_speed(cell)), None)
     groups = [
-        (_forecast_line(name, same, timed[:1], report.currency), same)
+        (_forecast_line(name, same, first, report.currency), same)
         for name, same in zip(_names(alike.values()), alike.values(), strict=True)
     ]
     few_counts = f"needs valid timings on {COUNTS} GPU counts"
@@ -52,18 +52,17 @@ def forecast_text(plan: Plan, request: Request) -> str:
     reasons = [f"{', '.join(names)}: {why}" for why, names in unknown.items()]
     if not shown:
         return "\n".join(reasons)
-    sources = {row["from"] for row in shown}
-    of_all = {"from"} if len(sources) == 1 else set[str]()
-    empty = [key for key in shown[0] if key in of_all or all(row[key] == "" for row in shown)]
+    source, *others = dict.fromkeys(row["from"] for row in shown)
+    of_all = "" if others else f"; from {source}"
+    empty = [key for key in shown[0] if all(row[key] == "" for row in shown) or (key == "from" and of_all)]
     lacks_memory = all(trial.device == "cpu" for trial in plan.trials) and "peak GB" in empty
     is_disturbed = any(cell["source"] == DISTURBED for cell in cells)
     lines = [
         *aligned([{key: value for key, value in row.items() if key not in empty} for row in shown]),
         "",
         *reasons,
-        *(f"speed-up: against {cell['label']}" for cell in timed[:1] if len(shown) > 1),
-        f"on {', '.join(describe(node) for node in plan.nodes)}; ± and ranges cover 90%"
-        + "".join(f"; from {source}" for source in sources if of_all),
+        *([f"speed-up: against {first['label']}"] if first and len(shown) > 1 else []),
+        f"on {', '.join(describe(node) for node in plan.nodes)}; ± and ranges cover 90%{of_all}",
         *(["memory is forecast for GPUs only"] if lacks_memory else []),
         *(["disturbed: other programs ran beside the rehearsal; mode=forecast repeats it"] if is_disturbed else []),
         *_why_unsure(cells),
@@ -145,20 +144,24 @@ def _names(groups: Collection[Sequence[Mapping[str, Any]]]) -> list[str]:
     ]
 
 
+def _has_speed(cell: Mapping[str, Any]) -> bool:
+    return bool(cell["samples_per_s"]) and cell["fits"] != "no"
+
+
 def _forecast_line(
-    name: str, same: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], currency: str | None
+    name: str, same: Sequence[Mapping[str, Any]], first: Mapping[str, Any] | None, currency: str | None
 ) -> dict[str, Any]:
-    """Return the line of the table for cells with the same figures; `base`: the cell of the speed-ups, if any."""
-    cell = same[0]
-    has_speed = cell["samples_per_s"] and cell["fits"] != "no"
-    gains = [cell["samples_per_s"]["value"] / first["samples_per_s"]["value"] for first in base if has_speed]
+    """Return the line of the table for cells with the same figures; `first` is the cell that speed-ups compare with."""
+    cell, gain = same[0], ""
+    if first and _has_speed(cell):
+        gain = f"{number(cell['samples_per_s']['value'] / first['samples_per_s']['value'])}×"
     return {
         "cell": name,
         "trials": sum(other["trials"] for other in same),
         "fits": cell["fits"] if cell["peak_memory_gb"] or (cell["why"] and not cell["samples_per_s"]) else "",
         "peak GB": _about(cell["peak_memory_gb"]),
         "samples/s": _about(cell["samples_per_s"]),
-        "speed-up": "".join(f"{number(gain)}×" for gain in gains),
+        "speed-up": gain,
         "trial s": _about(cell["duration_s"]),
         f"cost {currency or ''}".rstrip(): _about(cell["cost"]),
         "offer": printable_line(cell["offer"]["name"]) if cell["offer"] else "",

@@ -538,42 +538,35 @@ def test_a_runner_up_that_ties_says_so(recommendation, why, difference, told):
     assert dict(in_sentences(changed).answers)["Runner-up"] == f"1×64 none: {told}"
 
 
-def test_all_tied_cells_are_named():
-    """Three multipliers tie; learning rates stand for them."""
+def tied_multipliers(factors, *, rule, rate):
+    """Return the decision on cells that tie and differ in the multiplier alone; without a `rate` they have none."""
     trials = [
         record_of(
             1,
             seed,
+            lr_rule=rule,
             lr_multiplier=factor,
-            lr=0.1 * factor,
+            lr=rate and rate * factor,
             axes={"lr_multiplier": factor},
             metrics=measured(100 + (seed + place) % 3, 0.9 + (seed + place) % 3 / 1000),
         )
-        for place, factor in enumerate((1.0, 2.0, 4.0))
+        for place, factor in enumerate(factors)
         for seed in range(3)
     ]
     found = decided(trials, axes=AXES | {"lr_multiplier": "lr_multiplier"})
     assert found.verdict == TIED
+    return found
+
+
+def test_all_tied_cells_are_named():
+    """Three multipliers tie; learning rates stand for them."""
+    found = tied_multipliers((1.0, 2.0, 4.0), rule="none", rate=0.1)
     others = {0.1, 0.2, 0.4} - {found.chosen.values["lr"]}
     assert others == {float(rate) for rate in re.findall(r"(?<=[R,] )\d\.\d", tied_text(found))}
 
 
 def test_multipliers_of_a_rule_without_a_rate_are_named():
-    trials = [
-        record_of(
-            1,
-            seed,
-            lr_rule="adascale",
-            lr_multiplier=factor,
-            lr=None,
-            axes={"lr_multiplier": factor},
-            metrics=measured(100 + (seed + place) % 3, 0.9 + (seed + place) % 3 / 1000),
-        )
-        for place, factor in enumerate((0.5, 1.0, 2.0))
-        for seed in range(3)
-    ]
-    found = decided(trials, axes=AXES | {"lr_multiplier": "lr_multiplier"})
-    assert found.verdict == TIED
+    found = tied_multipliers((0.5, 1.0, 2.0), rule="adascale", rate=None)
     told = re.findall(r"lr_multiplier=([\d.]+)", in_sentences(found).lead.partition("(")[0] + tied_text(found))
     assert sorted(map(float, told)) == [0.5, 1.0, 2.0]
 
