@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -83,7 +84,8 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     # The value of a flag, as in `-cd conf`, is no folder of results.
     overrides = flags_parser().parse_intermixed_args(list(arguments)).overrides
     words = [override for override in overrides if "=" not in override and override[:1] not in ("~", "+")]
-    if words and (line := _folders_meant(given.get("mode", ""), words, chooses_config=chooses_config)):
+    others = [override for override in overrides if override not in words and key_of(override) != "mode"]
+    if words and (line := _folders_meant(given.get("mode", ""), words, others, chooses_config=chooses_config)):
         raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {line}"])
     # The value of a setting, or of a choice, may be the name of results as well.
     unknown = [key for key in given if key not in SCHEMA and re.split(r"\W", key)[0] not in ("", *_CHOSEN)]
@@ -99,6 +101,7 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     folder = _folder_of_sweep(place, given)
     if folder is None:  # reported where the results are read
         return Completed(own=arguments)
+    folder = folder.absolute()
     # What the user gives replaces what is recorded under the same key.
     results = read_results(ResultsFolder(folder))
     where = [f"results_dir={literal(str(folder.parent))}", f"sweep.name={literal(folder.name)}"]
@@ -115,21 +118,26 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     )
 
 
-def _folders_meant(mode: str, words: Sequence[str], *, chooses_config: bool) -> str:
-    """Return what to write instead of folders without a key, `mode=compare A B` or `compare A B`; empty if none are."""
+def _folders_meant(mode: str, words: Sequence[str], others: Sequence[str], *, chooses_config: bool) -> str:
+    """Return what to write instead of folders without a key, `mode=compare A B` or `compare A B`; empty if none are.
+
+    `others` are overrides that stay.
+    """
     folders = words
     if not mode and all(map(_has_results, map(_folder_of, words))):
         mode = "compare" if len(words) > 1 else "report"
     if not mode:
         name, *folders = words
-        mode = name if name in READING else synonym_of("mode", name)
+        mode = name if name in SCHEMA["mode"].words else synonym_of("mode", name)
         if not (folders and all(map(_has_results, map(_folder_of, folders)))):
             return ""
+    if mode in SCHEMA["mode"].words and mode not in READING and not chooses_config:
+        return command_again(_folder_of(folders[0]), [f"mode={mode}", *others])
     if mode not in READING or (chooses_config and mode != "compare"):
         return ""
     keys = ("results_dir", "compare.with")[-min(2, len(folders)) :] if mode == "compare" else ("results_dir",)
     given = (f"{key}={_folder_of(folder)}" for key, folder in zip(keys, folders, strict=False))
-    return " ".join([f"mode={mode}", *given])
+    return " ".join(map(shell_word, [f"mode={mode}", *given, *others]))
 
 
 def _folder_of(word: str) -> str:
@@ -156,7 +164,7 @@ def _folder_of_sweep(place: str, given: Mapping[str, str]) -> Path | None:
     if len(sweeps) == 1:
         folder = Path(sweeps[0])
     if ResultsFolder(folder).journal.is_file():
-        return folder.absolute()
+        return folder
     if "sweep.name" in given:
         return None
     choices = ", ".join(f"results_dir={sweep}" for sweep in sweeps)
@@ -195,6 +203,20 @@ def continued(arguments: Sequence[str]) -> Iterator[str]:
         if name == "results_dir" or _CONTINUES.match(name):
             if command := command_again(place) or command_again(f"results/{place}"):
                 yield f"the same command continues a sweep: write {command}"
+
+
+def command_here(arguments: Sequence[str]) -> str:
+    """Return the command that ran the sweep in the place that arguments name, with these arguments; empty if none did.
+
+    Raises ConfigError if `mode=settle`, which continues a sweep, finds none or several.
+    """
+    given = {key_of(argument): argument.partition("=")[2].strip("'\"") for argument in arguments}
+    settles = given.get("mode") == "settle"
+    folder = None
+    with nullcontext() if settles else suppress(ConfigError):
+        if settles or not given.keys().isdisjoint(PLACES):
+            folder = _folder_of_sweep(given.get("results_dir", DEFAULT_PLACE), given)
+    return command_again(str(folder), arguments) if folder else ""
 
 
 def command_again(place: str, overrides: Sequence[str] = ()) -> str:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.cli.recorded_arguments import command_again
+from orchestrator.cli.recorded_arguments import command_here
 from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.commands import program, shell_command
 from orchestrator.config.compose import Composition
@@ -186,8 +186,7 @@ def _check_named(composition: Composition) -> None:
         raise ConfigError([f"sweep={composition.sweep} gives no sweep.name: {hint}"])
     # A mode that does not exist would not be told otherwise: many people type one without a sweep.
     wrong_mode = list(value_errors(composition.config, ["mode"]))
-    command = command_again(str(composition.config["results_dir"]), composition.arguments)
-    if command and not wrong_mode:
+    if not wrong_mode and (command := command_here(composition.arguments)):
         raise ConfigError([f"a folder names no sweep to run: write {command}"])
     choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
     raise ConfigError(wrong_mode or [f"choose a sweep: {choices} (mode=plan shows what it would run; see --help)"])

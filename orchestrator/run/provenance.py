@@ -114,7 +114,10 @@ def check_hardware(request: Request, before: Hardware, now: Hardware) -> None:
 
 def way_on(request: Request) -> str:
     """Return what to write if the results in the sweep's folder are others: a name that is free, or a permission."""
-    return f"set sweep.name={free_beside(request.results_dir).name}, or continue here with allow_changed=true"
+    beside = f"sweep.name={free_beside(request.results_dir).name}"
+    # A new folder has nothing to settle.
+    beside += " mode=run" if request.settings.mode == "settle" else ""
+    return f"set {beside}, or continue here with allow_changed=true"
 
 
 def load_warning(to_run: Sequence[TrialSpec], consequence: str = "timings will be discarded") -> str:

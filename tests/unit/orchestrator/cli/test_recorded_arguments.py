@@ -65,7 +65,32 @@ def test_a_folder_to_resume_names_its_command(words, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", ["compare a b", "diff results/a results/b", "mode=compare a b", "report a", "status results/a"]
+    "words",
+    [
+        *("mode=settle", "mode=settle results_dir=results", "mode=settle results_dir=results/kept"),
+        *("mode=settle kept", "settle results/kept", "mode=settle sweep.name=kept"),
+    ],
+)
+def test_settle_in_a_folder_names_its_command(words, folder, capsys):
+    assert main(words.split()) == 2
+    assert "sweep.axes.seed" not in capsys.readouterr().err
+    write_results(folder / "results" / "kept", "sweep=batch_scaling", "sweep.axes.seed=[0]")
+    assert main([*words.split(), "allow_changed=true"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    typed = shlex.split(line.partition("write python -m orchestrator ")[2])
+    changed = {"sweep.axes.seed=[0]", "mode=settle", "allow_changed=true", "results_dir=results", "sweep.name=kept"}
+    assert {*typed} == {"sweep=batch_scaling", *changed}
+    write_results(folder / "results" / "other", "sweep=batch_scaling")
+    assert main(["mode=settle"]) == 2
+    assert "choose one: results_dir=results/kept, results_dir=results/other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("compare a b", "diff results/a results/b", "mode=compare a b", "report a report.html=false"),
+        "status results/a",
+    ],
 )
 def test_folders_without_keys_have_the_line_that_reads_them(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -75,6 +100,7 @@ def test_folders_without_keys_have_the_line_that_reads_them(words, tmp_path, mon
     (line,) = capsys.readouterr().err.splitlines()
     assert main(shlex.split(line.partition(": write ")[2])) == 0
     assert all(f"=results/{folder}" in line for folder in re.findall(r"\b[ab]\b", words))
+    assert all(setting in line for setting in re.findall(r"\S+=false", words))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +142,8 @@ def test_a_folder_named_as_a_cell_is_a_folder(name, folder, reported, capsys):
     write_results(folder / "results" / name)
     shutil.copytree(reported, folder / "results" / "plain")
     assert main(["compare", name, "results/plain"]) == 2
-    assert f"write mode=compare results_dir=results/{name} compare.with=results/plain" in capsys.readouterr().err
+    typed = shlex.split(capsys.readouterr().err.partition(": write ")[2])
+    assert typed == ["mode=compare", f"results_dir=results/{name}", "compare.with=results/plain"]
 
 
 def test_a_baseline_that_no_trial_has_is_refused(report, tmp_path):

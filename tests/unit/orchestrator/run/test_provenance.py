@@ -50,13 +50,14 @@ class Asked:
     results_dir = Path("results/s")
 
     def __init__(self, allow_changed=False):
-        self.settings = SimpleNamespace(allow_changed=allow_changed)
+        self.settings = SimpleNamespace(allow_changed=allow_changed, mode="run")
 
 
-def test_a_changed_sweep_is_given_a_free_name(tmp_path):
+@pytest.mark.parametrize(("mode", "told"), [("run", "sweep.name=s_3,"), ("settle", "sweep.name=s_3 mode=run,")])
+def test_a_changed_sweep_is_given_a_free_name(mode, told, tmp_path):
     (tmp_path / "s_2").mkdir()
-    request: Any = SimpleNamespace(results_dir=tmp_path / "s")
-    assert "sweep.name=s_3," in way_on(request)
+    request: Any = SimpleNamespace(results_dir=tmp_path / "s", settings=SimpleNamespace(mode=mode))
+    assert told in way_on(request)
 
 
 def check(before, now, **asked):
