@@ -303,11 +303,11 @@ def runner_up(contenders: Contenders, chosen: int) -> Remark | None:
     )
 
 
-def _accuracy(contenders: Contenders, row: int, lets_in: float = math.inf) -> dict[str, Any]:
+def _accuracy(contenders: Contenders, row: int, *, is_estimated: bool = False) -> dict[str, Any]:
     """Return a cell's accuracy difference, its probability of being within the margin, and how the two fit together.
 
-    `pooled` is true if similar cells explain why the cell's own mean keeps the margin and yet the cell is not likely
-    to, or why a margin of `lets_in` admits the cell although the cell's own mean loses more.
+    `estimate` is the difference judged together with similar cells, if `is_estimated` or if only the cell's own mean
+    keeps the margin; NaN otherwise, or if it is the cell's own.
     """
     choice, margin = contenders.choice, contenders.measurements.margin
     own, pooled = float(choice.score_difference.point[row]), float(choice.pooled_difference[row])
@@ -315,7 +315,7 @@ def _accuracy(contenders: Contenders, row: int, lets_in: float = math.inf) -> di
     return {
         "difference": own,
         "p_within": float(choice.p_within[row]),
-        "pooled": bool(only_own_is_within or margins.excess(-own, lets_in) > 0),
+        "estimate": pooled if (is_estimated or only_own_is_within) and pooled != own else math.nan,
     }
 
 
@@ -330,7 +330,7 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
         lets_in = _rounded_up(-choice.pooled_difference[row])
         if lets_in >= readmits:  # with that margin, the cell at the reference batch would be the baseline
             continue
-        accuracy = _accuracy(contenders, row, lets_in)
+        accuracy = _accuracy(contenders, row, is_estimated=True)  # by which the cell qualifies
         yield contenders.remark("wider_margin", **common, **_named(contenders, row), **accuracy, lets_in=lets_in)
     collapsed = (contenders.measurements.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
     for row in np.flatnonzero(collapsed).tolist()[:_MOST]:

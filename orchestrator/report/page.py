@@ -32,8 +32,9 @@ from orchestrator.store.files import finite, write_whole
 from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import IS_BEST, Candidates
 from orchestrator.tables.critical_batch import CRITICAL_BATCH
+from orchestrator.tables.next_step import next_step
 from orchestrator.tables.not_counted import not_counted
-from orchestrator.tables.recommendation import TIE_LABEL, in_sentences, next_step
+from orchestrator.tables.recommendation import TIE_LABEL, in_sentences
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.text import numbers
 from orchestrator.text.cell_labels import seeds_in_words, varying
@@ -50,6 +51,9 @@ FIRST_PLOTS = ("trade_off", "combinations")
 
 MOST_CHOICES = 8
 """The most lines of the lists of reasons."""
+
+MOST_COMMAND = 100
+"""The most characters of a command among the answers; a longer one is folded."""
 
 _MOST_NOT_OK = 50
 """The most lines on cells that are not ok; the tables hold all."""
@@ -117,6 +121,7 @@ def rendered(end: SweepEnd, samples: Sequence[curve_plots.TelemetrySamples] = ()
         plots=[plot for plot in drawn if plot.name not in FIRST_PLOTS and plot not in beside],
         absent=[plot for plot in plots if not plot.spec],
         most=MOST_CHOICES,
+        most_command=MOST_COMMAND,
         content=Markup(_content(rows, drawn, tables)),
         css=Markup(css),
         js=Markup(js),

@@ -22,13 +22,13 @@ from orchestrator.analysis.validity import is_valid
 from orchestrator.decision.recommendation import CLEAR, Recommendation
 from orchestrator.store.results import Problem
 from orchestrator.tables.candidates import Candidates
+from orchestrator.tables.next_step import next_step
 from orchestrator.tables.not_counted import details_of_not_counted, not_counted
 from orchestrator.tables.recommendation import (
     RUNNER_UP,
     TIE_LABEL,
     RecommendationText,
     in_sentences,
-    next_step,
 )
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.text.numbers import counted, duration, one_line
@@ -274,7 +274,7 @@ def _next(end: SweepEnd, width: int) -> list[Text]:
     line = Text(" " * _INDENT + command)
     # A step that the answer does not need has no more than the room of its words.
     if _height([line], width) > (_HIGHEST_COMMAND if end.recommendation.commands else 1):
-        return _labelled("Next", f"{text}: {step.short}", width)
+        return _labelled("Next", f"{text}: {step.short or 'see the report'}", width)
     return [*_labelled("Next", f"{text}:", width), line]
 
 

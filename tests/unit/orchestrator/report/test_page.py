@@ -15,7 +15,7 @@ from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import TIED, MoreSeeds
 from orchestrator.report.cell_rows import cell_rows, with_times
-from orchestrator.report.page import MOST_CHOICES, plots_in, plots_of, provenance, rendered, write_report
+from orchestrator.report.page import MOST_CHOICES, MOST_COMMAND, plots_in, plots_of, provenance, rendered, write_report
 from orchestrator.report.plot import png, svg
 from orchestrator.report.speedup_plots import speedup
 from orchestrator.store.results import Problem
@@ -246,3 +246,14 @@ def test_a_sweep_without_a_started_trial_has_plots():
     rows = cell_rows(with_times(cells, trials), demo.NOT_MADE)
     plots = plots_of(demo.end(trials, cells, driver=demo.DRIVER), rows)
     assert all(plot.absent for plot in plots if plot.name == "memory")
+
+
+def test_a_long_next_command_is_folded():
+    records = swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.893})
+    for arguments in (["sweep=demo"], ["sweep=demo", f"data.path={MOST_COMMAND * 'x'}"]):
+        trials, cells, recommendation = decided_with_frames(records, arguments=arguments)
+        (command,) = recommendation.commands
+        page = rendered(demo.end(trials, cells, recommendation))
+        is_folded = ("details", {"id": "next"}) in Reader(page).tags
+        is_long = len(command) > MOST_COMMAND
+        assert is_folded == is_long and (f"<pre>{command}</pre></details></li>" in page) == is_long

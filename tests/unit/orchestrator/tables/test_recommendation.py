@@ -102,7 +102,7 @@ def test_golden_without_an_objective(records, golden):
 def test_golden_rare_sentences(golden):
     """Sentences that the other cases do not have."""
     above = {"unit": "s", "of_chosen": 30.0, "name": "4×32 none", "objective": 20.0, "margin": 0.01}
-    accuracy = {"metric": Metric(), "difference": -0.0097, "p_within": 0.4, "pooled": True}
+    accuracy = {"metric": Metric(), "difference": -0.0097, "p_within": 0.4, "estimate": -0.0124}
     loss = Metric(name="val_loss", higher_is_better=False)
     gpus = {"gpus": 1, "device": "cuda", "device_batch_size": 32, "lr": None, "lr_rule": "none"}
     use = {"name": "1×32 none", "cell": gpus, "measure": "energy for the fixed budget", "unit": "J"}

@@ -12,7 +12,6 @@ from rich.console import Console
 from orchestrator.decision.recommendation import CLEAR, TIED
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.tables.recommendation import in_sentences, next_step
 from orchestrator.tables.sweep_end import SweepEnd
 from orchestrator.tables.terminal import MOST_LINES, lines_of, show
 from sweeps.status import Status
@@ -165,56 +164,6 @@ def test_the_settle_line_has_the_command_and_its_cost(terms, device, cost):
     assert f"Next 30 s to 7 min{cost}, to be surer of 2×32 none: python -m orchestrator sweep=demo mode=settle" in lines
 
 
-def test_settling_says_what_it_may_gain_over_the_cell_to_use_now():
-    # Two GPUs are the fastest and may miss the margin: until that is clear, one GPU is used, which is 1.9× as slow.
-    pair = ended(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.893}))
-    recommendation = pair.recommendation
-    assert recommendation.behind == 0 and recommendation.settling_gains == pytest.approx(0.9, abs=0.2)
-    of_pair = next_step(recommendation, pair.trials).text
-    assert of_pair.endswith(f", gaining up to {1 + recommendation.settling_gains:.2f}×")
-    cheap = replace(recommendation.terms, report=replace(recommendation.terms.report, objective="cost"))
-    by_cost = replace(recommendation, settling_gains=0.25, terms=cheap)
-    assert next_step(by_cost, pair.trials).text.endswith(", saving up to 20%")
-    for too_little in (0.02, math.nan):
-        assert "up to" not in next_step(replace(by_cost, settling_gains=too_little), pair.trials).text
-
-
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_the_step_beyond_the_grid_has_its_cost_and_its_command(device):
-    records = [
-        record_of(g, s, device=device, metrics=measured(100 * g, 0.9 + s / 1000), wall_s=70.0)
-        for g in (1, 2)
-        for s in range(3)
-    ]
-    end = ended(records, {"price_per_gpu_hour": 3.0, "currency": "USD", "axes": {"gpus": "gpus"}})
-    step = next_step(end.recommendation, end.trials)
-    assert step.command == "python -m orchestrator sweep=demo 'sweep.axes.gpus=[4]' 'sweep.axes.seed=[0,1,2]'"
-    # Three trials of 70 s on twice as many GPUs.
-    cost, words = (", 0.700 USD", "GPUs") if device == "cuda" else ("", "processes")
-    assert step.text == f"about 4 min{cost}, to try 4 {words}, if available"
-
-
-def test_settling_names_the_tied_cells_and_the_others():
-    rates, sway = {16: 100, 32: 199, 64: 200, 128: 201, 256: 202}, (0, 0.03, -0.03)
-    records = [
-        record_of(1, seed, batch=batch, metrics=measured(rate * (1 + sway[(seed + place) % 3]), 0.9 + seed / 1000))
-        for place, (batch, rate) in enumerate(rates.items())
-        for seed in range(3)
-    ]
-    end = ended(records)
-    found = end.recommendation
-    ids = {more.cell_id for more in found.more_seeds}
-    (tied,) = [answer for label, answer in in_sentences(found).answers if label == "Tied"]
-    assert found.verdict == TIED and tied.count("×") == 3
-    assert sum(rival.cell_id in ids for rival in found.rivals) == 3
-    assert "between the 4 tied cells, gaining up to " in next_step(found, end.trials).text
-    first, *others = found.rivals
-    missing = replace(found, rivals=(*others, replace(first, eligible=False, tied=False)))
-    assert f"between the 3 tied cells and {first.name}, gaining up to " in next_step(missing, end.trials).text
-    fewer = replace(found, more_seeds=tuple(more for more in found.more_seeds if more.cell_id != first.cell_id))
-    assert "between 3 of the 4 tied cells, gaining up to " in next_step(fewer, end.trials).text
-
-
 def test_a_clear_verdict_has_nothing_to_settle():
     assert not any("settle" in line.lower() for line in rows(ended(swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9}))))
 
@@ -239,14 +188,6 @@ def test_too_short_trials_have_the_line_that_makes_them_longer():
         line = " ".join(" ".join(rows(ended(records, {"arguments": arguments}))).split())
         assert (f"budget.epochs=20 sweep.name=demo_longer {declared}" in line) == is_told
         assert ("epochs" if is_told else "train longer") in line.partition(" Next ")[2]
-
-
-def test_a_cell_that_was_timed_once_is_timed_again_at_an_unknown_cost():
-    records = swayed({1: 100, 2: 190}, {1: 0.9, 2: 0.9})
-    short = [replace(each, metrics={**each.metrics, "window_s": 0.1, "window_steps": 5}) for each in records]
-    end = ended([*(one if one.seed == 0 else other for one, other in zip(records, short, strict=True))])
-    step = next_step(end.recommendation, end.trials)
-    assert step.command.endswith("mode=settle") and step.text.startswith("to be surer of 2×")
 
 
 def test_only_terminals_get_colours():
