@@ -56,7 +56,7 @@ class Truth:
             baseline=self.baseline,
             margin=margin,
             likeness=self.likeness,
-            steps=np.arange(len(self.times)) // RULES,
+            timing_group=np.arange(len(self.times)) // RULES,
         )
 
     def figures(self, margin: float) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +88,7 @@ def truth() -> Truth:
 
 def likeliest(choice: Choice) -> int:
     """Return the most probable of the eligible cells within TIE of the least."""
-    level = np.where(choice.passes, choice.log_objective.point, np.inf)
+    level = np.where(choice.keeps_accuracy, choice.log_objective.point, np.inf)
     return int(np.where(level <= level.min() + np.log1p(TIE), choice.p_best, -1.0).argmax())
 
 

@@ -181,7 +181,7 @@ WORLDS: dict[str, Callable[[np.random.Generator, int], Sweep]] = {
 
 def is_clear(choice: Choice) -> bool:
     """Return whether the verdict would be CLEAR; the report's other conditions hold in every simulated sweep."""
-    chosen, lost = choice.favourite, choice.measurements.lost
+    chosen, lost = choice.favourite, choice.measurements.collapses
     if chosen is None or lost.hits[chosen] or lost.hits[choice.measurements.baseline or 0]:
         return False
     if choice.below_best > MARGIN or 1 / choice.measurements.samples > MARGIN / 2:

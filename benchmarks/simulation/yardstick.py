@@ -301,11 +301,12 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
             for least in (0.3, 0.4, 0.5, 0.6, 0.7)
         }
         picks["the rule that is used"] = -(np.arange(len(level)) == choice.favourite).astype(float)
-        tied = level <= level[choice.passes].min() + np.log1p(TIE)
-        picks["of those within 2% of the least the likeliest to be best"] = -choice.p_best * (choice.passes & tied)
-        picks["the likeliest to be best, where within with p ≥ 0.5"] = -choice.p_best * choice.passes
+        keeps = choice.keeps_accuracy
+        tied = keeps & (level <= level[keeps].min() + np.log1p(TIE))
+        picks["of those within 2% of the least the likeliest to be best"] = -choice.p_best * tied
+        picks["the likeliest to be best, where within with p ≥ 0.5"] = -choice.p_best * keeps
         picks["of those within 2% of the least the most accurate, pooled"] = np.where(
-            choice.passes & tied, -choice.pooled_difference, np.inf
+            tied, -choice.pooled_difference, np.inf
         )
         picks["least time / p"] = np.where(p >= 0.05, level - np.log(np.maximum(p, 1e-9)), np.inf)
         picks["least expected opportunity cost, a miss as training twice"] = _opportunity_cost(asked, choice, generator)
@@ -408,7 +409,7 @@ def hours_of_ties(noise: Noise, seeds: int, sims: int, generator: np.random.Gene
         objective = time_s[:, None] * np.exp(noise.draw(generator, 1, len(gpus), seeds)[0])
         accuracy = 0.9 + ACCURACY_NOISE * noise.draw(generator, 1, len(gpus), seeds)[0]
         hours = gpus * np.exp(np.log(objective).mean(axis=1))
-        asked = Measurements(objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN, hours=hours)
+        asked = Measurements(objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN, cost=hours)
         choice = choose(asked, generator, DRAWS)
         ratios.append(gpus[choice.favourite] * time_s[choice.favourite] / (gpus * time_s).min())
         sure.append(choice.p_best[choice.favourite] >= SURE)

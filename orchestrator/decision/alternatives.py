@@ -58,7 +58,7 @@ def cheapest(contenders: Contenders, chosen: int) -> int | None:
     It is one of those whose accuracy holds with probability SAFE; without any, one of all eligible cells.
     """
     cost = contenders.totals["cost"].means()
-    is_eligible = ~np.isnan(contenders.choice.qualified) & ~np.isnan(cost)
+    is_eligible = contenders.choice.qualifies & ~np.isnan(cost)
     is_safe = is_eligible & (contenders.choice.p_within >= SAFE)
     eligible = np.where(is_safe if is_safe.any() else is_eligible, cost, np.nan)
     if np.isnan(cost[chosen]) or cost[chosen] <= (1 + TIE) * np.nanmin(eligible):

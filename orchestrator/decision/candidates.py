@@ -138,7 +138,7 @@ class Contenders:
         better = self.untimed[self.untimed["objective"] < limit]
         if self.baseline is not None:
             losses = float(self.cells["score"][self.baseline]) - better["score"].to_numpy(dtype="float64")
-            better = better[~(margins.excess(losses, self.measurements.margin) > 0)]
+            better = better[~(self.measurements.excess(losses) > 0)]
         return {row["cell_id"]: cell_label(row, self.further_axes) for row in rows_of(better)}
 
     @cached_property
@@ -270,8 +270,8 @@ class Contenders:
             samples=float(trials[of_score].min()) if of_score in trials else math.nan,
             restarts=_restarts(trials, own),
             left_out=_left_out(own, trials),
-            steps=_steps(own, terms),
-            hours=totals["cost"].means(),
+            timing_group=_timing_group(own, terms),
+            cost=totals["cost"].means(),
         )
         untimed = tried[eligible.untimed]
         objectives = np.exp(Moments.of(logs(_by_seed_of_ok(trials, untimed)(trials["objective"]))).mean)
@@ -312,7 +312,7 @@ class Contenders:
         cost = self.totals["total_cost"]
         # `measured` gives a total to every cell, also to those that may not be chosen.
         objective = np.where(np.isnan(self.measurements.objective).all(axis=1, keepdims=True), np.nan, objective)
-        measurements = replace(self.measurements, objective=objective, hours=cost.means())
+        measurements = replace(self.measurements, objective=objective, cost=cost.means())
         choice, totals = choose(measurements), {**self.totals, "cost": cost}
         return replace(self, measure=whole, choice=choice, totals=totals, ends_later=ends_later)
 
@@ -322,7 +322,7 @@ class Contenders:
         With one seed per cell, it must end earlier by LATER.
         """
         favourite, total = self.choice.favourite, log_objectives(totals)
-        qualifies = ~np.isnan(self.choice.qualified)
+        qualifies = self.choice.qualifies
         if favourite is None or np.isnan(total.point[qualifies]).any():
             return None
         difference = total.minus(favourite)
@@ -393,17 +393,17 @@ def better_than_baseline(measurements: Measurements) -> int | None:
     It is better by more than `margins.IMPLAUSIBLE`, and the lower end of the difference's 95% interval, where it is
     known, is above one margin.
     """
-    difference, lost = score_differences(measurements), measurements.lost.mean
+    difference, by_collapse = score_differences(measurements), measurements.collapses.mean
     may_be_chosen = ~np.isnan(measurements.objective).all(axis=1)
-    above = np.where(may_be_chosen, difference.point - lost, np.nan)
+    above = np.where(may_be_chosen, difference.point - by_collapse, np.nan)
     if np.isnan(above).all():
         return None
     best = int(np.nanargmax(above))
-    is_shown = not margins.excess(float(difference.intervals().lo[best] - lost[best]), measurements.margin) <= 0
+    is_shown = not measurements.excess(float(difference.intervals().lo[best] - by_collapse[best])) <= 0
     return best if above[best] > margins.IMPLAUSIBLE * measurements.margin and is_shown else None
 
 
-def _steps(cells: pd.DataFrame, terms: Terms) -> npt.NDArray[np.intp]:
+def _timing_group(cells: pd.DataFrame, terms: Terms) -> npt.NDArray[np.intp]:
     """Return an equal number for cells that differ only in their learning rate."""
     rates = ("lr_rule", "lr_multiplier", "lr")
     columns = [column for axis, column in terms.axes.items() if axis not in rates and column in cells]

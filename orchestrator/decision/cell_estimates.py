@@ -73,15 +73,19 @@ class Measurements:
     """Which seeds reached the target; None if the objective is not the time to one."""
     left_out: npt.NDArray[np.bool_] | None = None
     """Cells whose further seeds a rule of the sweep left out, because they would not change the choice; None: none."""
-    steps: npt.NDArray[np.intp] | None = None
+    timing_group: npt.NDArray[np.intp] | None = None
     """An equal number for cells whose steps take equally long, so that they may share timings; None: none do."""
-    hours: Array | None = None
+    cost: Array | None = None
     """Device-hours of a trial of each cell, times any constant price; NaN is unknown. None if all cells cost alike."""
 
     @property
-    def log_hours(self) -> Array:
-        """Logarithms of the hours, one per cell; NaN if unknown."""
-        return np.full(len(self.objective), np.nan) if self.hours is None else logs(self.hours)
+    def log_cost(self) -> Array:
+        """Logarithms of the costs, one per cell; NaN if unknown."""
+        return np.full(len(self.objective), np.nan) if self.cost is None else logs(self.cost)
+
+    def excess(self, loss: margins.Losses) -> margins.Losses:
+        """Return by how much each loss of accuracy exceeds the margin: at most 0 within it, NaN if unknown."""
+        return margins.excess(loss, self.margin)
 
     @property
     def uncollapsed(self) -> Array:
@@ -89,7 +93,7 @@ class Measurements:
         return self.accuracy if self.collapsed is None else np.where(self.collapsed, np.nan, self.accuracy)
 
     @property
-    def lost(self) -> Collapses:
+    def collapses(self) -> Collapses:
         """The losses by collapsed seeds."""
         own, uncollapsed = Moments.of(self.accuracy), Moments.of(self.uncollapsed)
         if self.collapsed is None:
@@ -156,13 +160,13 @@ class Means:
         return self.point + np.where(known, self.error, 0.0) * chances
 
 
-def log_objectives(objective: Array, steps: npt.NDArray[np.intp] | None = None) -> Means:
+def log_objectives(objective: Array, timing_group: npt.NDArray[np.intp] | None = None) -> Means:
     """Estimate the logarithms of the cells' objectives. Cells that share their timings have one estimate.
 
-    They have the same number in `steps`; None: no cell shares any.
+    They have the same number in `timing_group`; None: no cell shares any.
     """
     values = logs(objective)
-    source = np.arange(len(values)) if steps is None else _sources(values, steps)
+    source = np.arange(len(values)) if timing_group is None else _sources(values, timing_group)
     own = np.unique(source)
     means = _means(values[own])
     of_source = np.searchsorted(own, source)
@@ -175,15 +179,15 @@ def log_objectives(objective: Array, steps: npt.NDArray[np.intp] | None = None) 
     )
 
 
-def _sources(values: Array, steps: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Return for each row the one with the same steps and the most seeds that has all its values."""
+def _sources(values: Array, timing_group: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Return for each row the one of its group with the most seeds that has all its values."""
     # Rules at one batch take the same steps, so that the sweep times one of them for all.
     source = np.arange(len(values))
     known = ~np.isnan(values)
     own: list[int] = []
     for row in np.argsort(-known.sum(axis=1), kind="stable").tolist():
         has_values = ((values[own] == values[row]) | ~known[row]).all(axis=1) & known[row].any()
-        is_same = has_values & (steps[own] == steps[row])
+        is_same = has_values & (timing_group[own] == timing_group[row])
         if is_same.any():
             source[row] = own[int(is_same.argmax())]
         else:

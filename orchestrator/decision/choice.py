@@ -58,8 +58,8 @@ class Choice:
     """Medians of the same, pooled over similar cells: a cell qualifies once the margin covers it."""
     p_within: Array
     p_best: Array
-    passes: npt.NDArray[np.bool_]
-    """Whether each qualifies by accuracy: more likely than not within the margin; all do if none has an accuracy."""
+    keeps_accuracy: npt.NDArray[np.bool_]
+    """Whether each is more likely than not within the margin; all are if none has an accuracy."""
     behind: float = math.nan
     """How far the favourite's objective is at most above the best one's, as a fraction of it, with probability
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
@@ -98,14 +98,14 @@ class Choice:
         return probability >= self.needed_probability
 
     @property
-    def qualified(self) -> Array:
-        """Logarithms of the objectives of the cells that qualify; NaN for others."""
-        return np.where(self.passes, self.log_objective.point, np.nan)
+    def qualifies(self) -> npt.NDArray[np.bool_]:
+        """Which cells may be chosen: those with an objective that keep their accuracy."""
+        return self.keeps_accuracy & ~np.isnan(self.log_objective.point)
 
     @property
     def tied(self) -> npt.NDArray[np.bool_]:
         """Which of the cells that qualify are within TIE of their least objective."""
-        return _tied(self.qualified)
+        return _tied(self.log_objective.point, self.qualifies)
 
     def best_of(self, rows: npt.NDArray[np.bool_]) -> int | None:
         """Return the cell to use among these; None if none of them qualifies.
@@ -113,12 +113,12 @@ class Choice:
         Of the cells that may be as good as the first by the objective, one with the fewest hours is used, unless a tied
         one has a metric that is better by more than the margin.
         """
-        level = np.where(rows, self.qualified, np.nan)
-        if np.isnan(level).all():
+        rows = rows & self.qualifies
+        if not rows.any():
             return None
-        tied = _tied(level)
-        behind_fastest = self.log_objective.minus(int(np.nanargmin(level)))
-        may_be_best = ~np.isnan(level) & (tied | (behind_fastest.p_below(math.log1p(TIE)) > 1 - SAFE))
+        tied = _tied(self.log_objective.point, rows)
+        fastest = int(np.argmin(np.where(rows, self.log_objective.point, np.inf)))
+        may_be_best = rows & (tied | (self.log_objective.minus(fastest).p_below(math.log1p(TIE)) > 1 - SAFE))
         choice = self._cheapest(may_be_best, tied)
         # More hours buy a better metric only if it matters, and chance does not explain it.
         while (better := tied & self.is_shown_better_than(choice)).any():
@@ -127,8 +127,8 @@ class Choice:
 
     def _cheapest(self, rows: npt.NDArray[np.bool_], tied: npt.NDArray[np.bool_]) -> int:
         """Return the row within TIE of the fewest hours; of several a tied, a SURE, the best by pooled accuracy."""
-        hours = np.where(rows, self.measurements.log_hours, np.nan)
-        is_dearer = rows & ~_tied(hours) & ~np.isnan(hours).all()
+        cheapest = _tied(self.measurements.log_cost, rows)
+        is_dearer = rows & ~cheapest & cheapest.any()
         is_compared = not np.isnan(self.score_difference.point).all()
         is_unsure = is_compared & ~(self.p_best >= SURE)
         # Of similar cells, pooled estimates rank the truth better than each cell's own mean, and fit the probability.
@@ -145,7 +145,7 @@ class Choice:
 
     def needs_more_hours(self, row: int, other: int) -> bool:
         """Return whether a cell takes more device-hours than another one, by more than TIE; False if unknown."""
-        return bool(self.measurements.log_hours[row] > self.measurements.log_hours[other] + math.log1p(TIE))
+        return bool(self.measurements.log_cost[row] > self.measurements.log_cost[other] + math.log1p(TIE))
 
     def ties_with(self, row: int) -> npt.NDArray[np.bool_]:
         """Return which other cells qualify and are as likely as this one to be the best, or not separable from it.
@@ -156,7 +156,7 @@ class Choice:
         ratio = self.log_objective.minus(row).intervals()
         is_inseparable = (ratio.lo <= 0) & (ratio.hi >= 0) & ~(self.p_best < NOTICED)
         as_likely = self.p_best >= self.p_best[row] - BY_DRAWS
-        others = ~np.isnan(self.qualified) & (np.arange(len(as_likely)) != row)
+        others = self.qualifies & (np.arange(len(as_likely)) != row)
         return np.asarray(others & (is_inseparable | as_likely))
 
     def p_costly(self, row: int, other: int) -> float:
@@ -167,7 +167,7 @@ class Choice:
         """
         from scipy.special import stdtr
 
-        growth = float(self.measurements.log_hours[row] - self.measurements.log_hours[other])
+        growth = float(self.measurements.log_cost[row] - self.measurements.log_cost[other])
         shrinks = self.log_objective.minus(row)
         excess = growth - float(shrinks.point[other])
         error = 2 * float(shrinks.error[other])
@@ -189,65 +189,97 @@ def choose(measurements: Measurements, generator: np.random.Generator | None = N
     """
     # The same measurements give the same recommendation.
     generator = generator or np.random.default_rng(0)
+    log_objective = log_objectives(measurements.objective, measurements.timing_group)
+    accuracy, collapses = score_differences(measurements), measurements.collapses
+    is_compared = ~np.isnan(accuracy.point)
+    has_no_error = is_compared & np.isnan(accuracy.error)
+    truths = _Truths.drawn(measurements, log_objective, accuracy, generator, draws)
 
-    # Draws of the true values, shape (draws, cells): of the objective's logarithm, and of what is lost in accuracy.
-    objective = log_objectives(measurements.objective, measurements.steps)
-    times = objective.draws(generator, draws)
-    if measurements.restarts is not None:
-        times = times + measurements.restarts.draws(generator, len(times))
-    difference = score_differences(measurements)
-    pooled = pooled_differences(measurements, difference, generator, len(times))
-    without_collapses = difference.draws(generator, len(times)) if pooled is None else pooled
-    collapses = measurements.lost
-    by_collapse = collapses.draws(generator, len(times))
-    changes = without_collapses - by_collapse
+    p_within = np.where(has_no_error | ~is_compared, np.nan, truths.within.mean(axis=0))
+    has_no_chance = has_no_error | np.isnan(log_objective.point + log_objective.error)
+    p_best = np.where(has_no_chance, np.nan, truths.best.mean(axis=0))
 
-    # Which cells keep their accuracy. Without any accuracy, all do.
-    compared = ~np.isnan(difference.point)
-    by_speed_alone = not compared.any()
-    unknown = compared & np.isnan(difference.error)
-    within = by_speed_alone | (margins.excess(-changes, measurements.margin) <= 0)
-    p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
-    measured = difference.point - collapses.mean
-    excess = margins.excess(-measured, measurements.margin)
-    passes = by_speed_alone | np.where(unknown, excess <= 0, p_within >= 0.5)
-    passes &= ~((collapses.hits > 0) & (excess > 0))
-    passes &= (margins.excess(by_collapse, measurements.margin) <= 0).mean(axis=0) >= SAFE
-
-    # How often each cell is the best of those within the margin; a draw of infinity has no cell within it.
-    least = np.where(within & ~np.isnan(objective.point), times, np.inf).min(axis=1, keepdims=True, initial=np.inf)
-    best = within & (times <= least + math.log1p(TIE))
-    no_chance = np.isnan(objective.point) | np.isnan(objective.error) | unknown
-    p_best = np.where(no_chance, np.nan, best.mean(axis=0))
+    # Which cells keep their accuracy. A loss by collapsed seeds alone excludes a cell that other draws would admit.
+    measured = accuracy.point - collapses.mean
+    excess = measurements.excess(-measured)
+    is_likely_within = ~is_compared.any() | np.where(has_no_error, excess <= 0, p_within >= 0.5)
+    loses_by_own_collapse = (collapses.hits > 0) & (excess > 0)
+    survives_collapses = (measurements.excess(truths.by_collapse) <= 0).mean(axis=0) >= SAFE
 
     choice = Choice(
         measurements=measurements,
         favourite=None,
-        log_objective=objective,
-        score_difference=replace(difference, point=measured),
+        log_objective=log_objective,
+        score_difference=replace(accuracy, point=measured),
         excess=excess,
-        pooled_difference=measured if pooled is None else np.median(changes, axis=0),
+        pooled_difference=np.median(truths.difference, axis=0) if truths.is_pooled else measured,
         p_within=p_within,
         p_best=p_best,
-        passes=passes,
+        keeps_accuracy=is_likely_within & ~loses_by_own_collapse & survives_collapses,
     )
     favourite = choice.best_of(np.full(len(measured), True))
     if favourite is None:
         return replace(choice, p_best=np.full_like(p_best, np.nan))
+    safe = None if np.isnan(p_within[favourite]) else choice.best_of(p_within >= SAFE)
+    behind, safe_behind = (
+        math.nan if row is None or np.isnan(p_best[row]) else truths.behind(row) for row in (favourite, safe)
+    )
+    return replace(choice, favourite=favourite, safe=safe, behind=behind, safe_behind=safe_behind)
 
-    def behind(row: int | None) -> float:
-        if row is None or np.isnan(p_best[row]):
-            return math.nan
+
+@dataclass(frozen=True, kw_only=True)
+class _Truths:
+    """Draws of what may be true of the cells. Arrays have the shape (draws, cells)."""
+
+    log_objective: Array
+    difference: Array
+    """Accuracy minus the baseline's, less what collapses cost."""
+    by_collapse: Array
+    """What collapses cost in accuracy."""
+    is_pooled: bool
+    """Whether similar cells inform a cell's difference."""
+    within: npt.NDArray[np.bool_]
+    """Which cells are within the margin; all are if no accuracy is compared."""
+
+    @staticmethod
+    def drawn(
+        measurements: Measurements, objective: Means, accuracy: Means, generator: np.random.Generator, draws: int
+    ) -> _Truths:
+        """Draw from the estimates of the logarithms of the objectives and of the accuracies without collapses."""
+        log_objective = objective.draws(generator, draws)
+        draws = len(log_objective)  # fewer with many cells
+        if measurements.restarts is not None:
+            log_objective = log_objective + measurements.restarts.draws(generator, draws)
+        pooled = pooled_differences(measurements, accuracy, generator, draws)
+        uncollapsed = accuracy.draws(generator, draws) if pooled is None else pooled
+        by_collapse = measurements.collapses.draws(generator, draws)
+        difference = uncollapsed - by_collapse
+        return _Truths(
+            log_objective=log_objective,
+            difference=difference,
+            by_collapse=by_collapse,
+            is_pooled=pooled is not None,
+            within=np.isnan(accuracy.point).all() | (measurements.excess(-difference) <= 0),
+        )
+
+    @cached_property
+    def best(self) -> npt.NDArray[np.bool_]:
+        """Which cells are the best of those within the margin, or tie with it."""
+        return _tied(self.log_objective, self.within)
+
+    def behind(self, row: int) -> float:
+        """Return by which fraction this cell's objective is above the best one's, at most with LOSS_QUANTILE."""
+        least = np.where(self.best, self.log_objective, np.inf).min(axis=1)
         # Without a cell within the margin, the difference to infinity counts as none.
-        longer = np.maximum(times[:, row] - least[:, 0], 0.0)
+        longer = np.maximum(self.log_objective[:, row] - least, 0.0)
         return math.expm1(float(np.quantile(longer, LOSS_QUANTILE)))
 
-    safe = None if np.isnan(p_within[favourite]) else choice.best_of(p_within >= SAFE)
-    return replace(choice, favourite=favourite, safe=safe, behind=behind(favourite), safe_behind=behind(safe))
 
-
-def _tied(level: Array) -> npt.NDArray[np.bool_]:
-    return np.asarray(level <= np.fmin.reduce(level, initial=np.inf) + math.log1p(TIE))  # NaN left out
+def _tied(level: Array, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which of these rows, along the last axis, are within TIE of the least level among them; NaN is not."""
+    rows = rows & ~np.isnan(level)
+    least = np.where(rows, level, np.inf).min(axis=-1, keepdims=True, initial=np.inf)
+    return np.asarray(rows & (level <= least + math.log1p(TIE)))
 
 
 MIDWAY_DRAWS = 4_000  # random draws of the end of a sweep; probabilities are accurate to ±1%
@@ -294,7 +326,7 @@ class Midway:
         """Probability that the whole sweep chooses each cell; NaN if chance is unknown, with one seed per cell.
 
         The sweep chooses the lowest objective among the cells whose mean accuracy is within the margin; of a tie the
-        cell with the fewest hours, and of those the most accurate one. This simplifies the rule of `choose`, which
+        cell with the least cost, and of those the most accurate one. This simplifies the rule of `choose`, which
         also asks how sure the tie and the accuracies are. Accuracies are not pooled over similar cells: pooling
         gave the same answers at the same cost (docs/results/batch_scaling/phases).
         """
@@ -303,17 +335,15 @@ class Midway:
         level = self._at_the_end(self._log_objectives).draws(generator, MIDWAY_DRAWS)
         accuracy = self._at_the_end(self._accuracies).draws(generator, MIDWAY_DRAWS)
         base = self.measurements.baseline
-        misses = np.full(level.shape, False)
+        within = np.full(level.shape, True)
         if base is not None:
             # NaN compares as false: a cell without an accuracy misses nothing.
-            misses = margins.excess(accuracy[:, [base]] - accuracy, self.measurements.margin) > 0
+            within = ~(self.measurements.excess(accuracy[:, [base]] - accuracy) > 0)
         # In each draw the cell that the rule chooses, and how often that is each of them.
-        least = np.where(misses | np.isnan(level), np.inf, level)
-        tied = np.isfinite(least) & (least <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
-        hours = np.where(tied, np.nan_to_num(self.measurements.log_hours, nan=0.0), np.inf)
-        cheap = tied & (hours <= hours.min(axis=1, keepdims=True) + math.log1p(TIE))
-        best = np.where(cheap, np.nan_to_num(accuracy, nan=0.0), -np.inf).argmax(axis=1)
-        counts = np.bincount(best[tied.any(axis=1)], minlength=len(self.seeds_left))
+        tied = _tied(level, within)
+        cheapest = _tied(np.nan_to_num(self.measurements.log_cost), tied)
+        chosen = np.where(cheapest, np.nan_to_num(accuracy), -np.inf).argmax(axis=1)
+        counts = np.bincount(chosen[cheapest.any(axis=1)], minlength=len(self.seeds_left))
         # With one seed there is no variance to draw from, and a probability of 0 or 1 would be made up.
         accuracy_unknown = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
         unknown = (np.asarray(self.seeds_left) > 0) & (np.isnan(self._log_objectives.error) | accuracy_unknown)
@@ -339,7 +369,7 @@ class Midway:
 
     @cached_property
     def _log_objectives(self) -> Means:
-        return log_objectives(self.measurements.objective, self.measurements.steps)
+        return log_objectives(self.measurements.objective, self.measurements.timing_group)
 
     @cached_property
     def _accuracies(self) -> Means:

@@ -223,7 +223,7 @@ def reasons(contenders: Contenders) -> Iterator[Remark]:
     if count == 1:
         yield remark("only_cell")
     elif compared and tied > 1:
-        code = "all_tie" if tied == (~np.isnan(choice.qualified)).sum() else "ties"
+        code = "all_tie" if tied == (choice.qualifies).sum() else "ties"
         yield contenders.remark(code, **ranked, tied=tied, by=_tie_break(contenders))
     else:
         yield contenders.remark("least", **ranked)
@@ -264,17 +264,17 @@ def why_not(contenders: Contenders, chosen: int | None, row: int) -> Remark | No
         return contenders.remark("metric_unknown")
     if math.isnan(level[row]):
         return contenders.remark("objective_unknown")
-    if chosen is None and choice.passes[row]:
+    if chosen is None and choice.keeps_accuracy[row]:
         better = list(contenders.seem_better.values())
         return remark("better_is_untimed", name=better[0]) if better else remark("no_speed_of_baseline")
-    if chosen is None or not choice.passes[row]:
+    if chosen is None or not choice.keeps_accuracy[row]:
         return contenders.remark("accuracy_too_low", **_accuracy(contenders, row))
     name = contenders.names[chosen]
     above = level[row] - level[chosen]
     if above > math.log1p(TIE):
         return contenders.remark("above_chosen", by=math.expm1(above), name=name)
     if choice.needs_more_hours(row, chosen):
-        ratio = math.exp(choice.measurements.log_hours[row] - choice.measurements.log_hours[chosen])
+        ratio = math.exp(choice.measurements.log_cost[row] - choice.measurements.log_cost[chosen])
         return remark("needs_more_hours", ratio=ratio, name=name, on_cpu=contenders.on_cpu)
     if accuracy[chosen] > accuracy[row]:
         reason = "more_accurate"
@@ -290,7 +290,7 @@ def runner_up(contenders: Contenders, chosen: int) -> Remark | None:
     noticed = np.where(choice.p_best >= NOTICED, choice.p_best, 0.0)
     # Smaller probabilities are noise of the draws, so that the objective ranks the cells that have them.
     ranked = [row for row in np.lexsort([choice.log_objective.point, -noticed]).tolist() if row != chosen]
-    row = next((row for row in ranked if not math.isnan(choice.qualified[row])), None)
+    row = next((row for row in ranked if choice.qualifies[row]), None)
     if row is None:
         return None
     return contenders.remark(
@@ -309,9 +309,9 @@ def _accuracy(contenders: Contenders, row: int, *, is_estimated: bool = False) -
     `estimate` is the difference judged together with similar cells, if `is_estimated` or if only the cell's own mean
     keeps the margin; NaN otherwise, or if it is the cell's own.
     """
-    choice, margin = contenders.choice, contenders.measurements.margin
+    choice = contenders.choice
     own, pooled = float(choice.score_difference.point[row]), float(choice.pooled_difference[row])
-    only_own_is_within = choice.excess[row] <= 0 < margins.excess(-pooled, margin)
+    only_own_is_within = choice.excess[row] <= 0 < choice.measurements.excess(-pooled)
     return {
         "difference": own,
         "p_within": float(choice.p_within[row]),
@@ -332,7 +332,7 @@ def sensitivity(contenders: Contenders, chosen: int) -> Iterator[Remark]:
             continue
         accuracy = _accuracy(contenders, row, is_estimated=True)  # by which the cell qualifies
         yield contenders.remark("wider_margin", **common, **_named(contenders, row), **accuracy, lets_in=lets_in)
-    collapsed = (contenders.measurements.lost.hits > 0) & (level < level[chosen] - math.log1p(TIE))
+    collapsed = (contenders.measurements.collapses.hits > 0) & (level < level[chosen] - math.log1p(TIE))
     for row in np.flatnonzero(collapsed).tolist()[:_MOST]:
         yield _collapsed(contenders, row, "collapsed_rival")
     rivals = [row for row in np.argsort(-choice.p_best).tolist() if row != chosen and choice.p_best[row] >= NOTICED]
@@ -368,7 +368,7 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     compared = not math.isnan(contenders.choice.score_difference.point[chosen])
     chance_unknown = math.isnan(p_best) and fewest < 2
     for row in dict.fromkeys([chosen, contenders.baseline]):
-        if row is not None and contenders.measurements.lost.hits[row]:
+        if row is not None and contenders.measurements.collapses.hits[row]:
             yield _collapsed(contenders, row, "baseline_collapsed" if row != chosen else "collapsed")
     if chance_unknown:
         yield remark("one_seed")
@@ -392,7 +392,7 @@ def caveats(contenders: Contenders, chosen: int) -> Iterator[Remark]:
     if unsure and not chance_unknown:
         values = {"needed": choice.needed_probability, "uneven_seeds": choice.has_uneven_seeds}
         yield contenders.remark("unsure", chances=unsure, **values)
-    if choice.most_accurate is not None and margins.excess(choice.below_best, contenders.measurements.margin) > 0:
+    if choice.most_accurate is not None and contenders.measurements.excess(choice.below_best) > 0:
         best = contenders.names[choice.most_accurate]
         yield contenders.remark("below_best", by=choice.below_best, name=best)
     if contenders.measure.why == "target_missed":
@@ -454,8 +454,8 @@ def _few_timings(contenders: Contenders, chosen: int) -> Iterator[Remark]:
 
 def _collapsed(contenders: Contenders, row: int, code: str) -> Remark:
     """Return how many seeds of a cell collapsed, by how much, and which share of seeds that may be."""
-    lost = contenders.measurements.lost
-    hits, n = float(lost.hits[row]), float(lost.n[row])
+    collapses = contenders.measurements.collapses
+    hits, n = float(collapses.hits[row]), float(collapses.n[row])
     lo, hi = jeffreys(hits, n)
     share = {"hits": int(hits), "n": int(n), "lo": float(lo), "hi": float(hi)}
-    return contenders.remark(code, name=contenders.names[row], drop=float(lost.drop[row]), **share)
+    return contenders.remark(code, name=contenders.names[row], drop=float(collapses.drop[row]), **share)

@@ -79,7 +79,7 @@ def _settles(contenders: Contenders, chosen: int, rival: int) -> int | None:
 def _is_faster(contenders: Contenders, chosen: int, rival: int) -> bool:
     """Return whether only its accuracy keeps a rival from being chosen."""
     level = contenders.choice.log_objective.point
-    return bool(level[rival] < level[chosen] - math.log1p(TIE)) and not contenders.choice.passes[rival]
+    return bool(level[rival] < level[chosen] - math.log1p(TIE)) and not contenders.choice.keeps_accuracy[rival]
 
 
 def _settles_margin(contenders: Contenders, row: int) -> int | None:

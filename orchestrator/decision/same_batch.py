@@ -61,7 +61,7 @@ def speeds_by_batch(contenders: Contenders, fewer: float, gpus: float) -> Iterat
     few, many = (timed[timed["gpus"] == count] for count in (fewer, gpus))
     pairs = many.merge(few, on=columns, suffixes=("", "_fewer"))
     choice, ids = contenders.choice, contenders.cells["cell_id"]
-    passes, p_within = pd.Series(choice.passes, ids), pd.Series(choice.p_within, ids)
+    passes, p_within = pd.Series(choice.keeps_accuracy, ids), pd.Series(choice.p_within, ids)
     for batch in sorted(set(pairs[side])):
         group = pairs[pairs[side] == batch]
         ratio = group["samples_per_s"] / group["samples_per_s_fewer"]

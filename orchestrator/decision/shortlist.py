@@ -105,7 +105,7 @@ def _cell(contenders: Contenders, row: int, intervals: Mapping[str, tuple[Interv
         on_front=on_front,
         p_best=contenders.p_best(row),
         p_within_margin=float(contenders.choice.p_within[row]),
-        eligible=bool(contenders.choice.passes[row]),
+        eligible=bool(contenders.choice.keeps_accuracy[row]),
         tied=chosen is not None and bool(contenders.choice.ties_with(chosen)[row]),
         why_not=why_not(contenders, chosen, row),
     )

@@ -100,7 +100,7 @@ def test_cells_that_share_their_timings_are_equally_fast():
     shared, slower = [10, 12, 15], [13, 12.1, 11.9]
     accuracy = [[0.9, 0.91, 0.92], [0.9, 0.92, 0.91], [0.91, 0.9, 0.92], [0.9, 0.91, 0.92]]
     asked = measurements([shared, [*shared[:2], NAN], shared, slower], accuracy, margin=0.5)
-    choice = choose(replace(asked, steps=np.array([0, 0, 0, 1])), np.random.default_rng(0))
+    choice = choose(replace(asked, timing_group=np.array([0, 0, 0, 1])), np.random.default_rng(0))
     assert choice.p_best[0] == choice.p_best[1] == choice.p_best[2] > 0.4
     ratio = choice.log_objective.minus(0).intervals()
     assert ratio.lo[1] == ratio.hi[1] == 0 and ratio.lo[3] < 0 < ratio.hi[3]
@@ -143,8 +143,8 @@ def test_the_best_of_a_subset_follows_the_same_rule():
 
 def test_a_cell_without_an_accuracy_does_not_pass():
     choice = chosen_of([[2.0, 2.0], [1.0, 1.0], [1.001, 1.001]], [[0.9, 0.91], [NAN, NAN], [0.9, 0.91]])
-    assert choice.favourite == 2 and choice.passes.tolist() == [True, False, True]
-    assert chosen_of([[2.0, 2.0], [1.0, 1.0]], [[NAN, NAN]] * 2, baseline=None).passes.tolist() == [True, True]
+    assert choice.favourite == 2 and choice.keeps_accuracy.tolist() == [True, False, True]
+    assert chosen_of([[2.0, 2.0], [1.0, 1.0]], [[NAN, NAN]] * 2, baseline=None).keeps_accuracy.tolist() == [True, True]
 
 
 def test_one_seed_gives_a_choice_without_probabilities():
@@ -236,7 +236,7 @@ def test_a_cell_without_collapse_is_distrusted_if_those_beside_it_collapse():
     once = of_large_batches([none, none, none, none, one, last])
     often = of_large_batches([none, none, none, one, two, last])
     assert sound.favourite == once.favourite == 5  # one collapse may be chance
-    assert often.favourite not in (3, 4, 5) and not often.passes[5] and often.passes[:2].all()
+    assert often.favourite not in (3, 4, 5) and not often.keeps_accuracy[5] and often.keeps_accuracy[:2].all()
 
 
 def test_unequal_numbers_of_seeds_raise_the_bar():
