@@ -43,6 +43,7 @@ from orchestrator.config.request import RUNNING
 from orchestrator.config.schema import may_be_axis
 from orchestrator.config.search_path import PRIMARY, primary, with_primary
 from orchestrator.config.settings import SweeperObjectiveSection
+from orchestrator.config.suggestions import with_known_choices
 from orchestrator.config.synonyms import copyable, given_in
 from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.store.results_folder import ResultsFolder
@@ -90,7 +91,8 @@ def main(arguments: Sequence[str]) -> int:
             for words, answer in answers:
                 if asked & {*words} and (lines := list(answer(overrides))):
                     raise ConfigError(lines)
-        _check_command(own, arguments[len(own) + 1 :])
+        with given_in(overrides):
+            _check_command(own, arguments[len(own) + 1 :])
         arguments, options = without_dashes(with_command(arguments))
         with given_in(overrides_in(arguments)):
             if options:
@@ -117,10 +119,9 @@ def _check_command(own: Sequence[str], words: Sequence[str]) -> None:
         kept += ["mode=launch", "launch.target=slurm"]
         typed = varied(["torchrun", "--nproc_per_node={gpus}", "train.py"])
     else:
-        # A wrong mode must not run the sweep.
-        for mode in (word.partition("=")[2] for word in own if key_of(word) == "mode"):
-            errors += value_errors({"mode": mode}, ["mode"])
-            kept.append(f"mode={mode if mode in {**MODES, **WITHOUT_SWEEP} else 'plan'}")
+        modes = [word for word in own if key_of(word) == "mode"]
+        errors += [line for word in modes for line in value_errors({"mode": word.partition("=")[2]}, ["mode"])]
+        kept += with_known_choices(modes)
         with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
         typed = list(map(with_known_names, words)) if any("{" in word for word in words) else varied(words)
     overrides = rewritten(with_command([*([] if has_sweep else ["sweep=batch_scaling"]), *kept, "--", *typed]))
@@ -349,6 +350,13 @@ def check_sweeps(overrides: Sequence[str]) -> None:
             )
     if errors:
         raise ConfigError(errors)
+    try:
+        composed(sweeps[0])
+    except ConfigError as error:
+        lacking = [line for line in error.errors if "there is no key" in line]
+        unknown = [word for word in swept if any(line.startswith(f"'{key_of(word)}=") for line in lacking)]
+        if unknown:  # with all its values: they may be meant as an axis
+            composed([*(override for override in overrides if override not in swept), *unknown])
     as_axes = [copyable(f'sweep.axes."{key_of(override)}"', override.partition("=")[2]) for override in swept]
     are_axes = as_axes and all(may_be_axis(key_of(override)) for override in swept)
     axes = f"to compare them in one sweep, write {' '.join(as_axes)} without -m; or " if are_axes else ""

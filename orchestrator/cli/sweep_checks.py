@@ -29,7 +29,7 @@ from orchestrator.config.request import JSON, READING, RUNNING, Metric, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
 from orchestrator.config.settings import ReportSection
-from orchestrator.config.suggestions import explained
+from orchestrator.config.suggestions import explained, with_known_choices
 from orchestrator.config.trial_setup import device_of
 from orchestrator.config.trust import UNSET
 from orchestrator.config.value_types import is_text
@@ -260,6 +260,10 @@ def command_errors(composition: Composition, errors: Sequence[str]) -> Iterator[
     rates = rates if "{lr}" in str(words) else []
     # The sweep has the name of its script.
     kept = [word for word in arguments if key_of(word) not in ("trainable", "trainable.argv") and word != own_name]
+    kept = with_known_choices(kept)
+    if "mode=launch" in kept and any(line.startswith("nodes=") for line in errors):
+        # A command that no node tells of the others: the nodes are those of the job.
+        kept = [f"launch.{word}" if key_of(word) == "nodes" else word for word in kept]
     with suppress(ConfigError):
         yield f"write {shell_command(with_command([*kept, *rates, '--', *words]))}"
 

@@ -11,7 +11,7 @@ from typing import Any
 from hydra.errors import HydraException
 
 from orchestrator.config.hydra_private import parsed_overrides
-from orchestrator.config.overrides import FROM_PROGRAM, alternatives, key_of, literal, with_command
+from orchestrator.config.overrides import FREELY_NAMED, FROM_PROGRAM, alternatives, key_of, literal, with_command
 from sweeps.errors import ConfigError
 
 _DOTTED_AXIS = re.compile(r"\+\+sweep\.axes=\{([\w./@-]+):(.*)\}", re.DOTALL)
@@ -70,6 +70,8 @@ def _as_typed(override: str, overrides: Sequence[str]) -> str:
     if axis := _DOTTED_AXIS.fullmatch(override):
         key = f'"{axis[1]}"' if "." in axis[1] else axis[1]
         return f"sweep.axes.{key}={axis[2]}"
+    if override.startswith("++") and FREELY_NAMED.match(override[2:]):
+        return override[2:]
     group, _, choice = override.partition("=")
     if f"sweep={group.removeprefix('sweep/')}" in overrides and group.startswith("sweep/"):
         return f"scale={choice}"

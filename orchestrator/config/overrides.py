@@ -166,7 +166,7 @@ _HOME = re.compile(r"(?P<key>[\w.+-]+)=(?P<place>~[\w.-]*/.*)")
 _ID = re.compile(r"""(?<=[=\[,\s])\d[\da-f]*(?=[\],\s]|$)""")
 """The start of a trial's id in a list, which Hydra may read as a number: `12e4`."""
 
-_FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels|launch\.options)(\.|=\s*\{)")
+FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels|launch\.options)(\.|=\s*\{)")
 """The start of an override in a section whose keys have any name."""
 
 
@@ -223,7 +223,7 @@ def _in_grammar(argument: str, sweep: str) -> str:
     if sweep and argument.startswith("scale="):
         return f"sweep/{sweep}={argument.removeprefix('scale=')}"
     # Environment variables, labels and options may have any name without a `+`, which users would forget.
-    return f"++{argument}" if _FREELY_NAMED.match(argument) else argument
+    return f"++{argument}" if FREELY_NAMED.match(argument) else argument
 
 
 def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config.commands import shell_word
+from orchestrator.config.overrides import key_of
 from orchestrator.config.schema import SCHEMA, options_with
 from orchestrator.config.synonyms import (
     BLANK,
@@ -28,7 +31,7 @@ from orchestrator.config.synonyms import (
     synonym_of,
 )
 from orchestrator.config.value_notations import is_money, seconds_in, values_in
-from orchestrator.config.value_types import Number
+from orchestrator.config.value_types import Number, OneOf, as_cell
 from orchestrator.store.results_folder import JOURNAL
 from sweeps.errors import UnknownChoice, close_to
 from sweeps.gpus import gpu_named
@@ -63,6 +66,29 @@ def instead_of_choice(typed: Typed) -> str:
     """Return what to do instead of KEY=VALUE, where the key exists and this is none of its choices; else empty."""
     words = [f"{name}={reading}" for name in (typed.key, typed.last) for reading in typed.readings]
     return _by_words(typed, UNKNOWN, words) or _write_choice(typed.key, typed.value)
+
+
+def suggested_in(line: str) -> list[str]:
+    """Return the overrides that a line says to write, the first ones of several; none if it says other things."""
+    words: list[str] = []
+    with suppress(ValueError):  # a sentence with quotes, and no command
+        words = shlex.split(re.sub(r" \([^()]*\)$", "", line.partition("write ")[2].partition(" or ")[0]))
+    return words if all("=" in word for word in words) else []
+
+
+def with_known_choices(overrides: Sequence[str]) -> list[str]:
+    """Return overrides with what unknown choices stand for, such as `mode=launch launch.target=slurm` for `mode=slurm`.
+
+    An unknown mode that stands for nothing becomes `mode=plan`, which runs no trial.
+    """
+    known: list[str] = []
+    for override in overrides:
+        key, value = key_of(override), override.partition("=")[2]
+        kind = SCHEMA.get(key)
+        is_unknown = isinstance(kind, OneOf) and re.fullmatch(r"\w+", value) and value not in (*kind.words, "null")
+        meant = suggested_in(instead_of_choice(Typed(key, value))) if is_unknown else []
+        known += meant or (["mode=plan"] if is_unknown and key == "mode" else [override])
+    return known
 
 
 def instead_of_word(word: str, config: Surroundings = UNKNOWN) -> str:
@@ -219,6 +245,10 @@ def _by_word(typed: Typed, config: Surroundings, word: str) -> str:
     lines = [line for line in offered if config.fits(line)]
     # A line without a value says only which key it is.
     complete = [line for line in lines if not BLANK.search(line)]
+    mode = given("mode")
+    if mode == "launch" or "mode=launch" in tables.action(f"mode={mode}", Typed("mode", mode)):
+        # The limits of a job come first.
+        complete.sort(key=lambda line: "launch." not in line)
     return f"write {' or '.join(complete or lines)}" if lines else ""
 
 
@@ -234,6 +264,11 @@ def _kept(typed: Typed, config: Surroundings) -> str:
     values = values or {name: typed.value for name, listed in _listed(config.axes).items() if typed.value in listed}
     lines = [copyable(f"sweep.axes.{axis}", value) for axis, value in values.items()]
     return f"write {' '.join(lines)}" if lines else ""
+
+
+def _baseline(typed: Typed, config: Surroundings) -> str:
+    axes = label_axes(typed.value) if typed.last == "baseline" else {}
+    return f"write {as_cell('sweep.baseline', axes)}" if axes else ""
 
 
 def _left_out(typed: Typed, config: Surroundings) -> str:
@@ -329,6 +364,7 @@ KEY_RULES: Sequence[Rule] = (
     _in_other_letters,  # Budget.Epochs=3
     _metric_of_command,  # trainable.metrics.val_acc='acc: ([0-9.]+)'
     _kept,  # only=2x32, filter={gpus: 2}
+    _baseline,  # baseline=1x32
     _left_out,  # exclude=sqrt
     _own_file,  # config=mine.yaml
     _each_setting,  # resources_per_trial={cpu: 2, gpu: 1}

@@ -47,13 +47,14 @@ from orchestrator.config.suggestions import (
     left_out,
     no_choice,
     own_file,
+    suggested_in,
 )
 from orchestrator.config.synonyms import BLANK, Replacement, Surroundings, Synonyms, Typed
 from orchestrator.config.value_notations import is_money, values_in
 from orchestrator.config.yaml_private import resolved
 from sweeps.axes import flat
 from sweeps.errors import ConfigError, close_to, nearest
-from sweeps.rerun_selection import form_errors, label_axes
+from sweeps.rerun_selection import label_axes
 from sweeps.sweep import STANDARD_AXES
 
 _LONGEST_QUOTED = 200  # longer values are not repeated in a message
@@ -95,12 +96,7 @@ class CompositionError(ConfigError):
         """Return the override, or what its explanation suggests first instead of it; empty if it suggests nothing."""
         if override not in self._unfit:
             return [override]
-        suggested = self._unfit[override].partition(": write ")[2].partition(" or ")[0]
-        try:
-            words = shlex.split(re.sub(r" \([^()]*\)$", "", suggested))
-        except ValueError:  # a sentence with quotes, and no command
-            words = []
-        return words if all("=" in word for word in words) else []
+        return suggested_in(self._unfit[override])
 
     def _try(self, overrides: Sequence[str]) -> None:
         """Compose the config of the overrides that fit, and explain the others."""
@@ -347,8 +343,8 @@ def _values_in_other_notation(wrong: _Wrong) -> str:
 
 def _unreadable(wrong: _Wrong) -> str:
     key, value = wrong.typed.key, wrong.typed.value
-    if key == "rerun" and not value.startswith(("[", "{")):  # with a cell's label, `2×32 sqrt`
-        return f"{wrong.override!r}: {next(form_errors(value), '')}"
+    if key in ("rerun", "sweep.baseline") and not value.startswith(("[", "{")):  # with a cell's label, `2×32 sqrt`
+        return f"{wrong.override!r}: {next(SCHEMA[key].errors(key, value), '')}"
     if key not in wrong.config.names and label_axes(value) and (instead := instead_of_key(wrong.typed, wrong.config)):
         return f"{wrong.override!r}: there is no key {key!r}: {instead}"  # only=gpus=1,lr_rule=linear
     if is_money(value):  # a lexer knows no sign of a currency

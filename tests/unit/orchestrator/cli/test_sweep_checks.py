@@ -323,6 +323,24 @@ def test_the_whole_line_has_what_is_meant_by_other_wrong_words(sweep, own, meant
     assert {*meant} <= {*words} and main(words) == 0
 
 
+@pytest.mark.parametrize("sweep", [["sweep=batch_scaling"], []])
+@pytest.mark.parametrize(
+    ("own", "meant"),
+    [
+        ("mode=slurm", ["mode=launch", "launch.target=slurm"]),
+        ("mode=slurm time=12h nodes=4", ["mode=launch", "launch.options={time_limit: 12h}", "launch.nodes=4"]),
+        ("mode=launch launch.target=slurm time=12h", ["mode=launch", "launch.options={time_limit: 12h}"]),
+        ("mode=plan time=12h", ["mode=plan", "time_limit_s=43200"]),
+        ("mode=bogus", ["mode=plan"]),
+    ],
+)
+def test_the_whole_line_has_what_unknown_choices_stand_for(sweep, own, meant, folder, capsys):
+    (folder / "train.py").touch()
+    assert main([*sweep, *own.split(), "--", "python", "train.py"]) == 2
+    words = shlex.split(capsys.readouterr().err.splitlines()[-1].partition("python -m orchestrator ")[2])
+    assert {*meant} <= {*words} and main(words) == 0
+
+
 @pytest.mark.parametrize(("rates", "status"), [("lr: 0.3, reference_batch_size: 32", 0), ("lr: 0.1", 2), ("", 2)])
 def test_rates_in_a_file_of_the_users_are_given(rates, status, folder, capsys):
     (folder / "sweep").mkdir()

@@ -358,6 +358,9 @@ def test_a_metric_that_a_command_prints_has_its_whole_line(name, key, capsys):
     assert override.startswith(f"{key}=") and main([*own, "warmup_epochs=0", override, *command]) == 0
 
 
+CELL = "{gpus: 1, device_batch_size: 128, lr_rule: sqrt}"
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [
@@ -377,6 +380,10 @@ def test_a_metric_that_a_command_prints_has_its_whole_line(name, key, capsys):
         ("budget=50€", "sweep.budget.cost=50 report.price_per_gpu_hour=PRICE (the most that the sweep may cost)"),
         ("mode=k8s", "mode=launch launch.target=kuberay"),
         ("-m sweep.axes.gpus=1,2", "'sweep.axes.gpus=[1,2]'"),
+        ("-m gpus=1,2 schedule=cosine,constant", "'sweep.axes.gpus=[1,2]'"),
+        ("baseline=1x128-sqrt", f"'sweep.baseline={CELL}'"),
+        ("sweep.baseline=1x128 sqrt", f"'sweep.baseline={CELL}'"),
+        ("sweep.baseline=1×128 sqrt", f"'sweep.baseline={CELL}'"),
         ("-m sweep.axes.seed=range(0,3)", "\"sweep.axes.seed='range(0,3)'\""),
         *RUN_AGAIN.items(),
         ("mode=compare results/a results/b", "mode=compare results_dir=results/a compare.with=results/b"),
