@@ -38,7 +38,7 @@ from orchestrator.config.hydra_private import (
     show,
 )
 from orchestrator.config.key_checks import structure_errors, value_errors
-from orchestrator.config.overrides import key_of, rewritten, varied, with_command, with_search_path
+from orchestrator.config.overrides import key_of, rewritten, with_command, with_search_path
 from orchestrator.config.request import RUNNING
 from orchestrator.config.schema import may_be_axis
 from orchestrator.config.search_path import PRIMARY, primary, with_primary
@@ -115,6 +115,7 @@ def _check_command(own: Sequence[str], words: Sequence[str]) -> None:
     flags = flags_parser().parse_intermixed_args(without_dashes(own)[0])
     kept = [word for word in with_search_path(flags.overrides, flags.config_dir) if key_of(word) != "mode"]
     errors: list[str] = []
+    varied = resolve_name("trainables.command.options:varied")
     if is_submission:
         kept += ["mode=launch", "launch.target=slurm"]
         typed = varied(["torchrun", "--nproc_per_node={gpus}", "train.py"])

@@ -24,7 +24,7 @@ from orchestrator.config.key_checks import (
     structure_errors,
     value_errors,
 )
-from orchestrator.config.overrides import FROM_PROGRAM, key_of, rewritten, script_name, varied, with_command
+from orchestrator.config.overrides import FROM_PROGRAM, key_of, rewritten, script_name, with_command
 from orchestrator.config.request import JSON, READING, RUNNING, Metric, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
 from orchestrator.config.search_path import shipped_dirs
@@ -256,7 +256,7 @@ def command_errors(composition: Composition, errors: Sequence[str]) -> Iterator[
     for wrong, right in replaced:
         # A file's name may be part of another one.
         words = [word.replace(wrong, right) if word == wrong or "{" in wrong else word for word in words]
-    words = varied(words) if is_fixed else words
+    words = pkgutil.resolve_name("trainables.command.options:varied")(words) if is_fixed else words
     rates = rates if "{lr}" in str(words) else []
     # The sweep has the name of its script.
     kept = [word for word in arguments if key_of(word) not in ("trainable", "trainable.argv") and word != own_name]

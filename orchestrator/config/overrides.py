@@ -137,27 +137,6 @@ def script_name(words: Sequence[str]) -> str:
     return re.sub(r"[^\w.-]", "_", PurePath([*scripts, *modules, words[0]][0]).stem) or "command"
 
 
-_OF_OPTIONS = {
-    "gpus": re.compile(r"--(nproc[_-]per[_-]node|num[_-]processes|gpus|devices)"),
-    "device_batch_size": re.compile(r"--(per[_-]device[_-])?(train[_-])?batch[_-]?size|--bs|-b"),
-    "lr": re.compile(r"--(lr|learning[_-]rate)"),
-}
-"""Options of launchers and scripts by the placeholder that their number stands for."""
-
-
-def varied(words: Sequence[str]) -> list[str]:
-    """Return a command's words with placeholders for its numbers of GPUs, batch and rate; added where it has none."""
-    varied: list[str] = []
-    for before, word in zip(["", *words], words, strict=False):
-        option, equals, _ = word.partition("=")
-        asked, kept = (option, f"{option}=") if equals else (before, "")
-        named = [name for name, pattern in _OF_OPTIONS.items() if pattern.fullmatch(asked)]
-        is_number = re.fullmatch(r"\d[\d.e-]*", word.removeprefix(kept)) is not None
-        varied.append(f"{kept}{{{named[0]}}}" if named and is_number else word)
-    added = {"{device_batch_size}": "--bs", "{lr}": "--lr"}
-    return varied + [part for name, option in added.items() if name not in " ".join(varied) for part in (option, name)]
-
-
 _AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)
 
 _HOME = re.compile(r"(?P<key>[\w.+-]+)=(?P<place>~[\w.-]*/.*)")

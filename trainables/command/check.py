@@ -17,6 +17,7 @@ from sweeps.metric import column_of, named_metric
 from sweeps.trial import BUDGET_UNITS
 from trainables.availability import not_here, runs_here
 from trainables.command.metric_declarations import declared
+from trainables.command.options import with_gpus
 from trainables.command.placeholders import NAMES, TemplateError, fill, lengths_of
 from trainables.command.settings import CommandSettings
 
@@ -93,9 +94,10 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
     axes = _axes(config)
     gpus = axes.get("gpus")
     if isinstance(gpus, list) and max(gpus, default=0) > 1 and not may_receive(settings, ANY_OF_GPUS):
+        started = " ".join(with_gpus(settings.words)).partition("{gpus}")[0]
         yield (
             "trainable.argv has no {gpus}: if the script uses one GPU only, write sweep.axes.gpus=[1], or"
-            " torchrun --nproc_per_node={gpus} …"
+            f" -- {started}{{gpus}} …"
         )
     rules = [rule for rule in _WITH_WARM_UP if rule in (axes.get("lr_rule") or ())]
     if rules and config.get("warmup_epochs") and not may_receive(settings, ("warmup_from", "warmup_epochs")):

@@ -3,7 +3,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from orchestrator.cli.app import main
-from orchestrator.config.overrides import literal, overrides_of, rewritten, varied, with_command, with_search_path
+from orchestrator.config.overrides import literal, overrides_of, rewritten, with_command, with_search_path
 from sweeps.errors import ConfigError
 
 
@@ -108,26 +108,6 @@ def test_words_behind_dashes_are_the_command(words, name):
 def test_unclear_command_behind_dashes_is_refused(arguments, expected):
     with pytest.raises(ConfigError, match=expected):
         with_command(arguments)
-
-
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        ("python t.py", "python t.py --bs {device_batch_size} --lr {lr}"),
-        (
-            "torchrun --nproc-per-node 2 t.py --batch-size 64",
-            "torchrun --nproc-per-node {gpus} t.py --batch-size {device_batch_size} --lr {lr}",
-        ),
-        (
-            "accelerate launch --num_processes=2 t.py --per_device_train_batch_size=8 --learning_rate=5e-5 --epochs 3",
-            "accelerate launch --num_processes={gpus} t.py --per_device_train_batch_size={device_batch_size}"
-            " --learning_rate={lr} --epochs 3",
-        ),
-        ("python t.py --lr cosine --gpus", "python t.py --lr cosine --gpus --bs {device_batch_size} --lr {lr}"),
-    ],
-)
-def test_the_line_to_type_varies_the_numbers_of_a_command(command, told):
-    assert " ".join(varied(command.split())) == told
 
 
 def test_command_behind_dashes_has_no_interpolations():

@@ -1,0 +1,57 @@
+import pytest
+
+from trainables.command.options import varied
+
+ADDED = "--bs {device_batch_size} --lr {lr}"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("python t.py", "python t.py --bs {device_batch_size} --lr {lr}"),
+        (
+            "torchrun --nproc-per-node 2 t.py --batch-size 64",
+            "torchrun --nproc-per-node {gpus} t.py --batch-size {device_batch_size} --lr {lr}",
+        ),
+        (
+            "accelerate launch --num_processes=2 t.py --per_device_train_batch_size=8 --learning_rate=5e-5 --epochs 3",
+            "accelerate launch --num_processes={gpus} t.py --per_device_train_batch_size={device_batch_size}"
+            " --learning_rate={lr} --epochs 3",
+        ),
+        (
+            "torchrun --nproc_per_node=gpu t.py -b 4",
+            "torchrun --nproc_per_node={gpus} t.py -b {device_batch_size} --lr {lr}",
+        ),
+        (
+            "accelerate launch t.py",
+            f"accelerate launch --num_processes={{gpus}} --main_process_port={{master_port}} t.py {ADDED}",
+        ),
+        ("deepspeed t.py", f"torchrun --nproc_per_node={{gpus}} t.py {ADDED}"),
+        ("mpirun -n 4 python t.py", f"mpirun -n {{gpus}} python t.py {ADDED}"),
+        ("horovodrun python t.py", f"horovodrun -np {{gpus}} python t.py {ADDED}"),
+        ("torchrun --nproc_per_node={gpus_per_node} t.py", f"torchrun --nproc_per_node={{gpus_per_node}} t.py {ADDED}"),
+        ("python t.py -n 4", f"python t.py -n 4 {ADDED}"),
+        ("python t.py --lr cosine --gpus", "python t.py --lr cosine --gpus --bs {device_batch_size} --lr {lr}"),
+    ],
+)
+def test_the_line_to_type_varies_the_numbers_of_a_command(command, told):
+    assert " ".join(varied(command.split())) == told
+
+
+@pytest.mark.parametrize(
+    ("source", "added"),
+    [
+        (
+            'add_argument("--micro-batch", "-m")\nadd_argument("--base_lr")',
+            "--micro-batch {device_batch_size} --base_lr {lr}",
+        ),
+        ("@option('-b', '--lr')", "-b {device_batch_size} --lr {lr}"),
+        ('HfArgumentParser("--eval-batch")', "--per_device_train_batch_size {device_batch_size} --learning_rate {lr}"),
+        ('add_argument("--epochs")', ADDED),
+    ],
+)
+def test_added_options_are_those_of_the_script(source, added, tmp_path):
+    script = tmp_path / "t.py"
+    script.write_text(source)
+    for launcher in (["python"], ["torchrun", "--nproc_per_node={gpus}"]):
+        assert " ".join(varied([*launcher, str(script)])) == " ".join([*launcher, str(script), added])

@@ -1,0 +1,75 @@
+"""Options of launchers and scripts that take the number of GPUs, the batch or the learning rate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+_OF_PLACEHOLDERS = {
+    "gpus": re.compile(r"--(nproc[_-]per[_-]node|num[_-](processes|gpus)|n?gpus|devices)"),
+    "device_batch_size": re.compile(
+        r"--((per|local|device|gpu|micro|mini|train(ing)?)[_-]?)*(batch[_-]?size|batch|bs)|-b"
+    ),
+    "lr": re.compile(r"--((base|init(ial)?|peak)[_-])?(lr|learning[_-]?rate)"),
+}
+"""Options by the placeholder that their number stands for."""
+
+_MPI = ("-np", "{gpus}")
+_LAUNCHERS = {
+    "torchrun": ("--nproc_per_node={gpus}",),
+    "accelerate": ("--num_processes={gpus}", "--main_process_port={master_port}"),
+    **dict.fromkeys(("mpirun", "mpiexec", "horovodrun"), _MPI),
+}
+"""Programs that start a process for each GPU, with the words that tell them how many."""
+
+_QUOTED = re.compile(r"""["'](--?[\w-]+)["']""")
+_HUGGING_FACE = ("--per_device_train_batch_size", "--learning_rate")  # no script that takes them has them as text
+
+
+def varied(words: Sequence[str]) -> list[str]:
+    """Return a command's words with placeholders for its numbers of GPUs, batch and rate; added where it has none.
+
+    Added options are those that the script has in its text.
+    """
+    varied: list[str] = []
+    launcher = PurePath(words[0]).name if words else ""
+    for before, word in zip(["", *words], words, strict=False):
+        option, equals, _ = word.partition("=")
+        asked, kept = (option, f"{option}=") if equals else (before, "")
+        named = [name for name, pattern in _OF_PLACEHOLDERS.items() if pattern.fullmatch(asked)]
+        if launcher in _LAUNCHERS and asked in ("-n", "-np") and len(varied) < 3:
+            named = ["gpus"]
+        is_number = re.fullmatch(r"\d[\d.e-]*|gpu|auto", word.removeprefix(kept)) is not None
+        varied.append(f"{kept}{{{named[0]}}}" if named and is_number else word)
+    varied = with_gpus(varied) if launcher in _LAUNCHERS or launcher == "deepspeed" else varied
+    own = _options_in(words)
+    for name, usual in {"device_batch_size": "--bs", "lr": "--lr"}.items():
+        options = [option for option in own if _OF_PLACEHOLDERS[name].fullmatch(option)]
+        if f"{{{name}}}" not in " ".join(varied):
+            varied += [[*options, usual][0], f"{{{name}}}"]
+    return varied
+
+
+def with_gpus(words: Sequence[str]) -> list[str]:
+    """Return a command's words with the number of GPUs for its launcher, which is torchrun if it has none.
+
+    DeepSpeed's launcher takes GPUs from 0 on, which other trials may use.
+    """
+    if "{gpus" in " ".join(words):
+        return list(words)
+    program, *rest = words
+    name = PurePath(program).name
+    if name in _LAUNCHERS:
+        subcommand = rest[:1] if name == "accelerate" else []
+        return [program, *subcommand, *_LAUNCHERS[name], *rest[len(subcommand) :]]
+    is_replaced = name.startswith(("python", "{python}")) or name == "deepspeed"
+    return ["torchrun", *_LAUNCHERS["torchrun"], *(rest if is_replaced else words)]
+
+
+def _options_in(words: Sequence[str]) -> list[str]:
+    """Return the options that a command's scripts have in their text, in its order; the scripts are not run."""
+    scripts = [Path(word) for word in words if word.endswith(".py") and Path(word).is_file()]
+    texts = [script.read_text(errors="replace") for script in scripts]
+    own = [option for text in texts for option in _QUOTED.findall(text)]
+    return own + [option for option in _HUGGING_FACE if any("HfArgumentParser" in text for text in texts)]
