@@ -8,12 +8,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-HIDDEN = "<hidden>"
+_OF_SECRET = "<hidden"  # begins what stands for a value that is a secret by its name
+HIDDEN = f"{_OF_SECRET}>"
 
-_SECRET_WORDS = r"passwd|password|passphrase|secrets?|token|credentials?|api_?key|access_?key|private_?key|auth|bearer"
-_WORDS_AT_END = r"pass|passcode|pwd|pw|pin|creds"  # only at the end of a name: `pin_memory` is no secret
-_SECRET_NAME = re.compile(rf"(^|[_.\-])(({_SECRET_WORDS})($|[_.\-])|({_WORDS_AT_END})$)", re.IGNORECASE)
-_SECRET_TEXT = re.compile(
+SHORTEST = 4  # a shorter value from the environment is hidden in the config, but not searched for in other texts
+
+_ANYWHERE = r"passwd|password|passphrase|secrets?|token|credentials?|api_?key|access_?key|private_?key|auth|bearer"
+_AT_END = r"pass|passcode|pwd|pw|pin|creds"  # only at the end of a name: `pin_memory` is no secret
+_SHELLS_FOLDER = "PWD"  # the shell's name of the working folder
+_SECRET_NAME = re.compile(rf"(^|[_.\-])(({_ANYWHERE})($|[_.\-])|({_AT_END})$)", re.IGNORECASE)
+
+# The patterns take linear time, since lines come from programs: a match never starts inside a run that an earlier
+# attempt has scanned. That is why the name before a secret word is not matched, and a web token from its run's start.
+_ISSUED = re.compile(
     r"""
       \b(?:AKIA|ASIA)[0-9A-Z]{16}\b                                   # AWS
     | \bgh[pousr]_[A-Za-z0-9]{30,}\b | \bgithub_pat_\w{30,}           # GitHub
@@ -27,20 +34,23 @@ _SECRET_TEXT = re.compile(
     """,
     re.VERBOSE,
 )
-# The patterns take linear time, since lines come from programs: a match never starts inside a run that an earlier
-# attempt has scanned. That is why the name before a secret word is not matched, and a web token from its run's start.
 _WEB_TOKEN = re.compile(r"(?<![\w-])(?=[\w-]+\.[\w-]{10,}\.[\w-]{5})([\w-]*?)\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}")
-_SHELLS_FOLDER = "PWD"  # the shell's name of the working folder
-# "first pass: compiled" is prose: behind these words a colon counts only after a quote.
-_ASSIGNED_AT_END = rf"(?!(?<![\w.\-])(?-i:{_SHELLS_FOLDER}))(?<![a-z])(?:{_WORDS_AT_END})(?=['\"]?\s*=|['\"]\s*:)"
-_ASSIGNED = re.compile(rf"(?i)(?:(?:{_SECRET_WORDS})\b|{_ASSIGNED_AT_END})(['\"]?\s*[=:]\s*['\"]?)([^\s'\",;&]{{4,}})")
-_NO_SECRET = re.compile(r"[\d.]+|[Nn]one|null|[Tt]rue|[Ff]alse")
+_ASSIGNED = re.compile(
+    rf"""
+    (?: (?:{_ANYWHERE})\b
+      | (?! (?<![\w.\-])(?-i:{_SHELLS_FOLDER}) ) (?<![a-z])(?:{_AT_END})
+        (?= ['"]?\s*= | ['"]\s*: )      # "first pass: compiled" is prose: a colon counts only after a quote
+    )
+    ['"]?\s*[=:]\s*['"]?
+    (?P<value> [^\s'",;&]{{{SHORTEST},}} )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_HARMLESS = "None none null True true False false".split()  # and numbers
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")
-_LONG_NUMBER = re.compile(r"-?\d{6,}")
+_LONG_NUMBER = re.compile(r"-?\d{6,}")  # may be a password
 _OVERRIDE = re.compile(r"([\w.+~@/\-]+)=(.+)", re.DOTALL)  # an override for Hydra, whose value may have any form
 _FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
-
-SHORTEST = 4  # a shorter value from the environment is hidden in the config, but not searched for in other texts
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ class Secrets:
                 text = text.replace(value, self.hidden[value]) if len(value) >= SHORTEST else text
             elif value in text and _LONG_NUMBER.fullmatch(value):
                 text = re.sub(rf"(?<![\w×])(?<!\d\.){value}(?![\w×]|\.\d)", self.hidden[value], text)
-        text = _WEB_TOKEN.sub(rf"\1{HIDDEN}", _SECRET_TEXT.sub(HIDDEN, text))
+        text = _WEB_TOKEN.sub(rf"\1{HIDDEN}", _ISSUED.sub(HIDDEN, text))
         return _ASSIGNED.sub(_hide_assigned, text)
 
     def value(self, value: Any, key: str = "") -> Any:
@@ -95,7 +105,7 @@ class Secrets:
             if value and is_secret_name(key):
                 return HIDDEN
             named = _OVERRIDE.fullmatch(value)
-            hides = named and is_secret_name(named[1]) and not named[2].startswith(("<hidden", "${"))
+            hides = named and is_secret_name(named[1]) and not named[2].startswith((_OF_SECRET, "${"))
             return f"{named[1]}={HIDDEN}" if named and hides else self.text(value)
         text = str(value)
         is_hidden = text in self.hidden and not (isinstance(value, bool) or self._is_number(text))
@@ -108,7 +118,7 @@ class Secrets:
 
     def _is_secret(self, value: str) -> bool:
         """Return whether a hidden value is a secret by its name."""
-        return self.hidden[value].startswith(HIDDEN[:-1])
+        return self.hidden[value].startswith(_OF_SECRET)
 
 
 NO_SECRETS = Secrets()  # hides only what looks like a secret by itself
@@ -122,13 +132,13 @@ def is_secret_name(name: str) -> bool:
 def _placeholder(name: str, value: str) -> str:
     """Tells two values apart, so that another one is another question, unless the name says that it is a secret."""
     if is_secret_name(name):
-        return f"<hidden {name}>"
+        return f"{_OF_SECRET} {name}>"
     return f"<{name} {hashlib.sha256(value.encode()).hexdigest()[:8]}>"
 
 
 def _hide_assigned(assignment: re.Match[str]) -> str:
-    value = assignment[2]
-    is_harmless = value.startswith(("<", "${")) or _NO_SECRET.fullmatch(value)
+    value = assignment["value"]
+    is_harmless = value.startswith(("<", "${")) or value in _HARMLESS or set(value) <= {*"0123456789."}
     return assignment[0] if is_harmless else assignment[0].removesuffix(value) + HIDDEN
 
 
