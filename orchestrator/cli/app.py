@@ -43,7 +43,7 @@ from orchestrator.config.request import RUNNING
 from orchestrator.config.schema import may_be_axis
 from orchestrator.config.search_path import PRIMARY, primary, with_primary
 from orchestrator.config.settings import SweeperObjectiveSection
-from orchestrator.config.suggestions import with_known_choices
+from orchestrator.config.suggestions import instead_of_word, suggested_in, with_known_choices
 from orchestrator.config.synonyms import copyable, given_in
 from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.store.results_folder import ResultsFolder
@@ -117,7 +117,9 @@ def _check_command(own: Sequence[str], words: Sequence[str]) -> None:
     errors: list[str] = []
     varied = resolve_name("trainables.command.options:varied")
     if is_submission:
-        kept += ["mode=launch", "launch.target=slurm"]
+        instead = instead_of_word(words[0])
+        kept += suggested_in(instead)
+        errors += [] if suggested_in(instead) else [instead]
         typed = varied(["torchrun", "--nproc_per_node={gpus}", "train.py"])
     else:
         modes = [word for word in own if key_of(word) == "mode"]
@@ -134,7 +136,7 @@ def _check_command(own: Sequence[str], words: Sequence[str]) -> None:
             line, _ = command_line(rewritten(error.corrected))
         if is_submission:
             reason = f"{words[0]} ends before the training begins: write the command of the training itself"
-            raise ConfigError([f"{reason}: {line}"])
+            raise ConfigError([*errors, f"{reason}: {line}"])
         try:  # what the line does not mend
             checked(composed(rewritten(with_command(shlex.split(line.removeprefix(program()))))))
         except ConfigError as error:

@@ -366,6 +366,15 @@ def test_a_submission_is_refused_with_a_line_that_works(own, folder, capsys):
     assert "mode=launch" in words and main(words) == 0
 
 
+@pytest.mark.parametrize("command", ["qsub", "bsub", "flux batch"])
+def test_a_submission_to_another_scheduler_is_refused_with_the_sweeps_command(command, folder, capsys):
+    (folder / "train.py").touch()
+    assert main(["--", *command.split(), "job.sh"]) == 2
+    allocation, line = capsys.readouterr().err.splitlines()
+    words = shlex.split(line.partition("python -m orchestrator ")[2])
+    assert "qsub -I" in allocation and "launch" not in line and main([*words[:1], "mode=plan", *words[1:]]) == 0
+
+
 @pytest.mark.parametrize(
     "command", ["sbatch --wait job.sh", "bsub -K job.sh", "qsub -sync y job.sh", "flux run a", "sky launch a"]
 )
