@@ -1,6 +1,8 @@
-"""Suggestions for what a user has typed: lists of rules, of which the first with an answer counts.
+"""Suggestions for what a user has typed, by rules of which the first with an answer counts.
 
 A rule takes what was typed and what is known of the config, and returns what to do instead; empty if it does not apply.
+`instead_of_key` lists the rules for keys. Several look a key up in the tables of `synonyms.py`: by `Typed.words`, which
+are its whole name or the last part with each reading of the value (`amp=true`, `gpus=n`), then without one (`amp`).
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,8 +40,6 @@ from sweeps.gpus import gpu_named
 from sweeps.metric import usual_name
 from sweeps.rerun_selection import label_axes
 
-Rule = Callable[[Typed, Surroundings], str]
-
 SCRIPTS = (".py", ".sh")
 FILES_OF_CONFIGS = (".yaml", ".yml")
 COMMAND = "to run a script of yours: -- python train.py --lr {lr}"
@@ -47,7 +47,7 @@ MOST_LISTED = 8  # keys of a section, or choices of a group
 
 _KEEPS = ("only", "select", "filter", "include", "just", "cell", "cells")
 _LEAVES_OUT = ("exclude", "excludes", "except", "without", "skip", "drop", "remove", "leave_out")
-_NAMED_BY_VALUES = ("strategy", "report.objective", "launch.target")
+_CHOICES_AS_KEYS = ("strategy", "report.objective", "launch.target")
 _MOST_OFFERED = 3
 _LIKELY = ("budget.epochs", "sweep.budget.gpu_hours", "sweep.budget.cost")
 
@@ -59,13 +59,30 @@ def first(answers: Iterable[str]) -> str:
 
 def instead_of_key(typed: Typed, config: Surroundings = UNKNOWN) -> str:
     """Return what to do instead of KEY=VALUE, where the key does not exist; empty if nothing is known."""
-    return first(rule(typed, config) for rule in KEY_RULES)
+    rules = (  # the likeliest first; each with what people write
+        _in_other_letters,  # Budget.Epochs=3
+        _metric_of_command,  # trainable.metrics.val_acc='acc: ([0-9.]+)'
+        _cells_kept,  # only=2x32, filter={gpus: 2}
+        _baseline,  # baseline=1x32
+        _cells_left_out,  # exclude=sqrt
+        _sweep_file,  # config=mine.yaml
+        _several_settings,  # resources_per_trial={cpu: 2, gpu: 1}
+        _whole_key_in_tables,  # metric.goal=min; cost.gpu_hour=2.5 is also known as cost_gpu_hour
+        _end_of_a_key,  # wandb.project=mine
+        _gpus_of_forecast,  # mode=forecast gpus=8, gpu=H100
+        _name_in_tables,  # model.lr=0.1, num_train_epochs=3
+        _mode_as_flag,  # dry_run=true
+        _choice_as_key,  # fsdp=true, deepspeed=ds.json
+        _unit_in_name,  # max_hours=3
+        _synonym_of_group,  # network=mpl
+    )
+    return first(rule(typed, config) for rule in rules)
 
 
 def instead_of_choice(typed: Typed) -> str:
     """Return what to do instead of KEY=VALUE, where the key exists and this is none of its choices; else empty."""
     words = [f"{name}={reading}" for name in (typed.key, typed.last) for reading in typed.readings]
-    return _by_words(typed, UNKNOWN, words) or _write_choice(typed.key, typed.value)
+    return _in_tables(typed, UNKNOWN, words) or _write_choice(typed.key, typed.value)
 
 
 def suggested_in(line: str) -> list[str]:
@@ -227,12 +244,12 @@ def _listed(axes: Mapping[str, Any]) -> dict[str, list[str]]:
     return {name: list(map(str, values)) for name, values in axes.items() if isinstance(values, list)}
 
 
-def _by_words(typed: Typed, config: Surroundings, words: Iterable[str]) -> str:
-    """Return what to do instead by the first of these words that the tables have; else empty."""
-    return first(_by_word(typed, config, word) for word in words)
+def _in_tables(typed: Typed, config: Surroundings, words: Iterable[str]) -> str:
+    """Return what to do instead by the first of these words with a fitting entry in the tables; else empty."""
+    return first(_of_word(typed, config, word) for word in words)
 
 
-def _by_word(typed: Typed, config: Surroundings, word: str) -> str:
+def _of_word(typed: Typed, config: Surroundings, word: str) -> str:
     tables = Synonyms.read()
     if action := tables.action(word, typed):
         return action
@@ -257,7 +274,19 @@ def _in_other_letters(typed: Typed, config: Surroundings) -> str:
     return f"write {Replacement(key).override(typed)}" if key != typed.key and key in config.names else ""
 
 
-def _kept(typed: Typed, config: Surroundings) -> str:
+def _metric_of_command(typed: Typed, config: Surroundings) -> str:
+    if typed.section != "trainable.metrics" or typed.section not in config.names:
+        return ""
+    columns = [name.removeprefix("trainable.metrics.") for name in config.names if name.startswith(typed.section)]
+    column = usual_name(typed.last)
+    if column not in columns and close_to(typed.last, columns):
+        return ""  # a misspelling
+    key = f"{typed.section}.{column}" if column in columns else f"+{typed.key}"
+    line = shell_word(f"{key}={typed.value}")
+    return f"write {line}"
+
+
+def _cells_kept(typed: Typed, config: Surroundings) -> str:
     if typed.last not in _KEEPS:
         return ""
     values = dict(re.findall(r"([\w.]+): *([^,{}]+)", typed.value)) or label_axes(typed.value)
@@ -271,27 +300,15 @@ def _baseline(typed: Typed, config: Surroundings) -> str:
     return f"write {as_cell('sweep.baseline', axes)}" if axes else ""
 
 
-def _left_out(typed: Typed, config: Surroundings) -> str:
+def _cells_left_out(typed: Typed, config: Surroundings) -> str:
     return left_out(typed.value, config.axes) if typed.last in _LEAVES_OUT else ""
 
 
-def _own_file(typed: Typed, config: Surroundings) -> str:
+def _sweep_file(typed: Typed, config: Surroundings) -> str:
     return own_file(typed.value) if typed.value.endswith(FILES_OF_CONFIGS) and not typed.section else ""
 
 
-def _metric_of_command(typed: Typed, config: Surroundings) -> str:
-    if typed.section != "trainable.metrics" or typed.section not in config.names:
-        return ""
-    columns = [name.removeprefix("trainable.metrics.") for name in config.names if name.startswith(typed.section)]
-    column = usual_name(typed.last)
-    if column not in columns and close_to(typed.last, columns):
-        return ""  # a misspelling
-    key = f"{typed.section}.{column}" if column in columns else f"+{typed.key}"
-    line = shell_word(f"{key}={typed.value}")
-    return f"write {line}"
-
-
-def _each_setting(typed: Typed, config: Surroundings) -> str:
+def _several_settings(typed: Typed, config: Surroundings) -> str:
     settings = re.fullmatch(r"\{(\s*[\w.]+\s*:.*)\}", typed.value)
     if not settings:
         return ""
@@ -305,23 +322,23 @@ def _each_setting(typed: Typed, config: Surroundings) -> str:
     return "; ".join(filter(None, lines))
 
 
-def _by_whole_key(typed: Typed, config: Surroundings) -> str:
+def _whole_key_in_tables(typed: Typed, config: Surroundings) -> str:
     core = typed.core
-    return _by_words(core, config, core.words(core.key, core.key.replace(".", "_"))) if core.section else ""
+    return _in_tables(core, config, core.words(core.key, core.key.replace(".", "_"))) if core.section else ""
 
 
-def _in_a_section(typed: Typed, config: Surroundings) -> str:
+def _end_of_a_key(typed: Typed, config: Surroundings) -> str:
     core = typed.core
     within = [name for name in config.names if core.section and name.endswith(f".{core.key}")]
     return f"write {Replacement(within[0]).override(core)}" if within else ""
 
 
-def _by_name(typed: Typed, config: Surroundings) -> str:
+def _name_in_tables(typed: Typed, config: Surroundings) -> str:
     core = typed.core
-    return _by_words(core, config, core.words(core.name, f"~{stem(core.name)}"))
+    return _in_tables(core, config, core.words(core.name, f"~{stem(core.name)}"))
 
 
-def _forecast_gpus(typed: Typed, config: Surroundings) -> str:
+def _gpus_of_forecast(typed: Typed, config: Surroundings) -> str:
     words = typed.core.words(typed.core.name)
     names = {one.text for word in words for one in Synonyms.read().replacements.get(word, ())}
     if given("mode") != "forecast" or not names & {"sweep.axes.gpus", "cluster.gpu_type", "resources.device"}:
@@ -335,12 +352,12 @@ def _forecast_gpus(typed: Typed, config: Surroundings) -> str:
     return f"write 'forecast.gpus=[{counts}]'" if counts[:1].isdigit() and has_run else ""
 
 
-def _named_mode(typed: Typed, config: Surroundings) -> str:
+def _mode_as_flag(typed: Typed, config: Surroundings) -> str:
     return _mode(typed.core.name) if "true" in typed.readings else ""
 
 
-def _named_value(typed: Typed, config: Surroundings) -> str:
-    return first(_write_choice(owner, typed.core.name) for owner in _NAMED_BY_VALUES)
+def _choice_as_key(typed: Typed, config: Surroundings) -> str:
+    return first(_write_choice(owner, typed.core.name) for owner in _CHOICES_AS_KEYS)
 
 
 def _unit_in_name(typed: Typed, config: Surroundings) -> str:
@@ -349,32 +366,12 @@ def _unit_in_name(typed: Typed, config: Surroundings) -> str:
     if not re.fullmatch(r"[\d.]+", core.value) or not unit.isalpha() or seconds_in(f"{core.value}{unit}") is None:
         return ""
     name = rest if rest.replace("_", "") and stem(rest) not in SAY_NOTHING else "time"
-    return _by_words(Typed(core.key, f"{core.value}{unit[0]}"), config, (name, f"~{stem(name)}"))
+    return _in_tables(Typed(core.key, f"{core.value}{unit[0]}"), config, (name, f"~{stem(name)}"))
 
 
-def _no_choice_of_group(typed: Typed, config: Surroundings) -> str:
+def _synonym_of_group(typed: Typed, config: Surroundings) -> str:
     names = [replacement.text for replacement in Synonyms.read().replacements.get(plain(typed.key), ())]
     group = next((name for name in names if not set(name) & set(".=") and name not in SCHEMA), "")
     # Several choices are an axis.
     options = () if typed.value.startswith("[") else config.options(group)
     return no_choice(group, typed.value, options) if options else ""
-
-
-KEY_RULES: Sequence[Rule] = (
-    _in_other_letters,  # Budget.Epochs=3
-    _metric_of_command,  # trainable.metrics.val_acc='acc: ([0-9.]+)'
-    _kept,  # only=2x32, filter={gpus: 2}
-    _baseline,  # baseline=1x32
-    _left_out,  # exclude=sqrt
-    _own_file,  # config=mine.yaml
-    _each_setting,  # resources_per_trial={cpu: 2, gpu: 1}
-    _by_whole_key,  # metric.goal=min; cost.gpu_hour=2.5 is also known as cost_gpu_hour
-    _in_a_section,  # wandb.project=mine
-    _forecast_gpus,  # mode=forecast gpus=8, gpu=H100
-    _by_name,  # model.lr=0.1, num_train_epochs=3
-    _named_mode,  # dry_run=true
-    _named_value,  # fsdp=true, deepspeed=ds.json
-    _unit_in_name,  # max_hours=3
-    _no_choice_of_group,  # network=mpl
-)
-"""What may be meant by a key that does not exist, the likeliest first; each with what people write."""
