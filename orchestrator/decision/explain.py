@@ -61,13 +61,17 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
     axes = [axis for axis in contenders.further_axes if axis != "lr_multiplier" or pd.isna(cell["lr"])]
     # A baseline with the same further axes needs only what all names have.
     is_alike = other is not None and named(contenders.rows[other], axes) == named(cell, axes)
+    of_other = None if other is None else cell_label(contenders.rows[other], [] if is_alike else axes)
+    # The rate alone tells apart cells that differ in nothing else.
+    if other is not None and is_alike and of_other == cell_label(cell):
+        of_other += f", LR {contenders.rows[other]['lr']:.3g}"
     first = contenders.remark(
         "fastest" if baseline is None else "use",
         cell={key: cell[key] for key in ("gpus", "device", "device_batch_size", "lr", "lr_rule")},
         name=cell_label(cell, axes),
         unit=contenders.measure.unit,
         objective=contenders.objectives[row],
-        baseline=None if other is None else cell_label(contenders.rows[other], [] if is_alike else axes),
+        baseline=of_other,
         of_baseline=None if other is None else contenders.objectives[other],
         gain=gain_over(contenders, other, row),
         of_gpus=of_gpus if is_divided else math.nan,
@@ -118,7 +122,7 @@ def _without_accuracy(contenders: Contenders, row: int) -> list[Remark]:
     remarks = []
     is_known = speed_is_known(contenders.tried, cell["cell_id"], cell["baseline_cell_id"])
     if is_known and cell["cell_id"] != cell["baseline_cell_id"] and not math.isnan(cell["speedup"]):
-        remarks.append(remark("speedup", value=float(cell["speedup"])))
+        remarks.append(remark("scaling", **_scaling_of(cell)))
     remarks.append(contenders.remark("accuracy_unknown", on_test_set=not contenders.tried["accuracy"].isna().all()))
     own = float(accuracy[row])
     if not math.isnan(own) and (top := int(np.nanargmax(accuracy))) != row:  # the fastest may not be the best
@@ -196,14 +200,14 @@ def no_speed(trials: pd.DataFrame, cell_ids: Collection[str] = ()) -> Remark:
 
 
 def without_objective(trials: pd.DataFrame, cells: pd.DataFrame, claims: Sequence[Verdict]) -> list[Remark]:
-    """Return the outcome of the claims and the largest speed-up among the cells of a summary."""
+    """Return the outcome of the claims and the largest scaling among the cells of a summary."""
     verdicts = sorted((verdict.verdict for verdict in claims), key=(CONFIRMED, REFUTED, INCONCLUSIVE).index)
     counted = [remark("claims", counts=dict(Counter(verdicts)))] if claims else []
-    return [*counted, *_largest_speedup(trials, cells), remark("not_requested")]
+    return [*counted, *_largest_scaling(trials, cells), remark("not_requested")]
 
 
-def _largest_speedup(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Remark]:
-    """Return the largest speed-up over a baseline with fewer GPUs, or that no such speed-up is known."""
+def _largest_scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Remark]:
+    """Return the largest scaling over a baseline with fewer GPUs, or that no such scaling is known."""
     gpus = cells.set_index("cell_id")["gpus"]
     is_more = cells["gpus"] > gpus.reindex(cells["baseline_cell_id"]).to_numpy()
     scaled = cells[is_more & cells["speedup"].notna()]
@@ -211,8 +215,14 @@ def _largest_speedup(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Remark]:
     if known.empty:
         return [] if scaled.empty else [no_speed(trials)]
     row = known.to_dict("records")[int(known["speedup"].to_numpy().argmax())]
-    figures = {key: row[key] for key in ("speedup", "speedup_lo", "speedup_hi", "efficiency")}
-    return [remark("largest_speedup", **figures, name=cell_label(row, varying(cells))), *_superlinear(cells, row)]
+    values = {"efficiency": row["efficiency"], "name": cell_label(row, varying(cells))}
+    return [remark("largest_scaling", **_scaling_of(row), **values), *_superlinear(cells, row)]
+
+
+def _scaling_of(cell: Mapping[Any, Any]) -> dict[str, float]:
+    """Return a cell's scaling with the ends of its interval, which are NaN with one seed."""
+    columns = {"scaling": "speedup", "lo": "speedup_lo", "hi": "speedup_hi"}
+    return {name: float(cell[column]) for name, column in columns.items()}
 
 
 def reasons(contenders: Contenders) -> Iterator[Remark]:

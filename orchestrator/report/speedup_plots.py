@@ -138,11 +138,19 @@ def _several_steps(known: pd.DataFrame) -> list[Spec]:
     look = {"color": vega.category("fixed_batch", vega.fixed_batch(known))}
     drawn = "isValid(datum.speedup)"
     lines = {"groupby": ["panel", "fixed_batch"]}
-    # The efficiency stands at the end of each line, that is at its most GPUs.
-    at_end = [
+    # The efficiency stands at the end of each line, that is at its most GPUs, unless the line above ends as close as
+    # the height of its text, of which a panel has room for about 15.
+    text_height = (scale["domain"][1] / scale["domain"][0]) ** (1 / 15)
+    at_end: list[Spec] = [
         {"filter": f"{drawn} && datum.compared"},
         {"joinaggregate": [{"op": "max", "field": "gpus", "as": "most_gpus"}], **lines},
         {"filter": "datum.gpus === datum.most_gpus"},
+        {
+            "window": [{"op": "lag", "field": "speedup", "as": "above"}],
+            "sort": [{"field": "speedup", "order": "descending"}],
+            "groupby": ["panel"],
+        },
+        {"filter": f"!isValid(datum.above) || datum.above > {text_height:.4g} * datum.speedup"},
         {"calculate": "format(datum.efficiency, '.0%')", "as": "label"},
     ]
     ideal = {**place, "y": {**y, "field": "ideal", "aggregate": "max"}}

@@ -14,10 +14,10 @@ from orchestrator.config.commands import command, shell_word
 from orchestrator.decision.recommendation import CLEAR, SPEED_ONLY, TIED, Cell, Recommendation, Remark
 from orchestrator.decision.thresholds import MOST_SEEDS, TIE
 from orchestrator.tables.candidates import by_rate, calls, equal_rivals, name_beside, rivals_to_settle
-from orchestrator.tables.recommendation_sentences import UNBOUNDED, listed, sentence
+from orchestrator.tables.recommendation_sentences import UNBOUNDED, sentence
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text.cell_labels import gpu_word
-from orchestrator.text.numbers import counted, fact, percent, suited, times
+from orchestrator.text.numbers import counted, fact, listed, percent, suited, times
 from sweeps.gpus import cost_of
 from sweeps.status import Status
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,12 +40,6 @@ def below(value: float, needed: float) -> str:
     text = probability(value)
     # Rounded down, so that 94.97% is not `95.0%`.
     return f"{math.floor(1000 * value) / 10:.1f}%" if text == f"{needed:.0%}" else text
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return `2, 4 and 8`."""
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def filled(macro: str, values: Any) -> str:

@@ -13,8 +13,11 @@ from orchestrator.decision.recommendation import Recommendation
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
 from orchestrator.tables.candidates import Candidates
-from orchestrator.text.numbers import training
+from orchestrator.text.numbers import listed, training
 from orchestrator.text.text_tables import Document
+
+_MOST_NAMES = 3
+"""The most models, or data, that are named as what was trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +75,18 @@ class SweepEnd:
         return int(has_none or any(problem.fails for problem in self.problems))
 
     def trained(self, most: int = 2000) -> str:
-        """Return what all trials trained and for how long: `small_cnn on digits, 10 epochs`; axes are left out.
+        """Return what trials trained and for how long: `small_cnn on digits, 10 epochs`.
 
-        A command is cut to `most` characters.
+        A few models or data are all named; other axes, which labels of cells name, are left out. A command is cut to
+        `most` characters.
         """
 
-        # What differs between trials is an axis, and named with the cells.
         def fixed(key: str) -> Any:
-            is_axis = any(f"axes.{axis}" in self.trials for axis in (key, key.partition(".")[0]))
-            return None if is_axis else value_at(self.fingerprint, f"config.{key}")
+            axis = next((axis for axis in (key, key.partition(".")[0]) if axis in self.trials), None)
+            if axis is None:
+                return value_at(self.fingerprint, f"config.{key}")
+            values = list(self.trials[axis].dropna().unique())
+            is_named = key.endswith(".name") and 1 <= len(values) <= _MOST_NAMES
+            return listed(values) if is_named else None
 
         return training(fixed, most)

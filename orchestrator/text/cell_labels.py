@@ -55,10 +55,16 @@ def method(cells: pd.DataFrame) -> str:
 def varying(cells: pd.DataFrame) -> list[str]:
     """Return the axes in which cells differ, without batch, GPUs and rule; `device` is first if devices differ.
 
-    An axis that chooses the device stands for it.
+    An axis that chooses the device stands for it, and the number of GPUs for resources that follow from it.
     """
     columns = ("lr_multiplier", *summary.further_axes(cells))
     differing = [column for column in columns if cells[column].nunique(dropna=False) > 1]
+    by_gpus = cells.groupby("gpus")
+    differing = [
+        column
+        for column in differing
+        if not (axis(column).startswith("resources.") and by_gpus[column].nunique(dropna=False).max() == 1)
+    ]
     choosing = [column for column in differing if axis(column) in _OF_DEVICE]
     is_told = any(cells.groupby(column)["device"].nunique().max() == 1 for column in choosing)
     return ["device", *differing] if cells["device"].nunique() > 1 and not is_told else differing
@@ -79,10 +85,14 @@ def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def cell_label(row: Row, differing: Sequence[str] = ()) -> str:
-    """Return a cell's one short label: `2×128 linear, mlp, compile=on` for 2 GPUs, 128 per GPU and the linear rule."""
+    """Return a cell's one short label: `2×128 linear, mlp, compile=on` for 2 GPUs, 128 per GPU and the linear rule.
+
+    Axes without a value are left out, which the labels of other cells name.
+    """
     rule = f" {row['lr_rule']}" if "lr_rule" in row else ""
     label = f"{row['gpus']:g}×{numbers.fact(row['device_batch_size'])}{rule}"
-    return ", ".join([label, *([named(row, differing)] if differing else [])])
+    known = [column for column in differing if numbers.config_value(row[column]) != numbers.config_value(None)]
+    return ", ".join(filter(None, [label, named(row, known)]))
 
 
 _IN_LABEL = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", PROBE, REPETITION)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,6 +156,12 @@ def suited(unit: str, *values: float) -> Unit:
         if least >= _LEAST * its_size * (1 - 1e-9):  # 119.99999999999997 s is two minutes
             name, size = larger, its_size
     return Unit(name=name, size=size / family[unit])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return `2, 4 and 8`."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def training(fixed: Callable[[str], Any], most: int = 80) -> str:

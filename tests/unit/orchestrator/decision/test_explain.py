@@ -27,21 +27,21 @@ def test_without_an_objective_claims_and_speedup_are_reported(records):
     decision = without_objective(records, "gpus(gpus=2) > 1.5", "accuracy() > 2")
     assert (decision.cell_id, decision.provisional, decision.more_seeds, decision.shortlist) == (None, False, (), ())
     assert decision.headline.values == {"counts": {"confirmed": 1, "inconclusive": 1}}
-    assert codes(decision.details) == ["largest_speedup", "not_requested"]
+    assert codes(decision.details) == ["largest_scaling", "not_requested"]
     largest = decision.details[0].values
-    assert (largest["speedup"], largest["efficiency"]) == pytest.approx((3.0, 0.75))
+    assert (largest["scaling"], largest["efficiency"]) == pytest.approx((3.0, 0.75))
     assert largest["name"] == "4×32 none"
 
 
 @pytest.mark.parametrize(
     ("timings", "code", "figures"),
     [
-        (("device", "device", "shared"), "largest_speedup", {"name": "2×32 none"}),
+        (("device", "device", "shared"), "largest_scaling", {"name": "2×32 none"}),
         (("device", "shared", "shared"), "no_speed", {"fault": "shared", "count": 2}),
         (("shared", "device", "device"), "no_speed", {"fault": "shared", "count": 1}),
     ],
 )
-def test_the_largest_speedup_has_valid_timings(timings, code, figures):
+def test_the_largest_scaling_has_valid_timings(timings, code, figures):
     gpus = zip((1, 2, 4), timings, strict=True)
     decision = without_objective([record_of(g, metrics=measured(90 * g, 0.9), timing=timing) for g, timing in gpus])
     assert decision.headline.code == code and figures.items() <= decision.headline.values.items()
@@ -86,7 +86,7 @@ def test_without_accuracies_the_fastest_is_provisional():
     decision = decided(records)
     assert (decision.cell_id, decision.provisional, decision.headline.code) == ("2-32-none", True, "fastest")
     assert decision.headline.values["objective"] == pytest.approx(40.0)
-    assert values(decision.details, "speedup") == {"value": pytest.approx(1.5)}
+    assert values(decision.details, "scaling") == pytest.approx({"scaling": 1.5, "lo": 1.5, "hi": 1.5})
     assert values(decision.details, "accuracy_unknown")["on_test_set"] is False
 
 
@@ -331,3 +331,13 @@ def test_a_cell_whose_trials_ended_later_in_all_seeds_is_not_clear():
     ]
     decision = decided(records)
     assert decision.cell_id == "2-32-none" and values(decision.caveats, "ended_later")["by"] == pytest.approx(10)
+
+
+def test_a_baseline_that_differs_in_the_rate_alone_has_its_rate():
+    records = [
+        record_of(1, s, axes={"lr_multiplier": x}, lr_multiplier=x, lr=0.1 * x, metrics=measured(100 * x + s, 0.9))
+        for x in (1.0, 2.0)
+        for s in range(3)
+    ]
+    headline = decided(records, axes=AXES | {"lr_multiplier": "lr_multiplier"}).headline.values
+    assert (headline["name"], headline["baseline"]) == ("1×32 none", "1×32 none, LR 0.1")

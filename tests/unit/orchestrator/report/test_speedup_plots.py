@@ -51,6 +51,14 @@ def test_lines_end_with_their_efficiency(sweep):
     assert len(shown) == 3 and set(shown) <= {f"{efficiency:.0%}" for efficiency in ends["efficiency"]}
 
 
+def test_percentages_of_lines_that_end_together_do_not_overlap():
+    for rate, shown in ((3900.0, ["100%"]), (2000.0, ["100%", "50%"])):
+        own = [(1, 32, 1000.0), (2, 32, 2000.0), (4, 32, 4000.0), (1, 64, 1000.0), (2, 64, rate / 2), (4, 64, rate)]
+        records = [record_of(g, batch=batch, metrics=TIMED | {"samples_per_s": rate}) for g, batch, rate in own]
+        cells, rows = made(records)
+        assert [text for text in texts(*speedup(cells, rows), rows) if text.endswith("%")] == shown
+
+
 def in_axes(*gpus, ws=15):
     """Return the cells of these numbers of GPUs with many values of another axis, and the rows of their charts."""
     records = [

@@ -142,7 +142,7 @@ def test_golden_rare_sentences(golden):
         remark(
             "none_measured", left_out=[remark("no_figure", count=1, measure="time")], measure="time", to_report=True
         ),
-        remark("largest_speedup", speedup=0.5, speedup_lo=math.nan, speedup_hi=math.nan, efficiency=0.25, name="2×32"),
+        remark("largest_scaling", scaling=0.5, lo=math.nan, hi=math.nan, efficiency=0.25, name="2×32"),
         remark("same_training", count=2),
         remark("objective_unknown", measure="time"),
         remark("accuracy_too_low", **accuracy, margin=0.01),

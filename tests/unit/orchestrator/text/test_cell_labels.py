@@ -1,6 +1,7 @@
+import pandas as pd
 import pytest
 
-from orchestrator.text.cell_labels import cell_label, gpus_in_words
+from orchestrator.text.cell_labels import cell_label, gpus_in_words, varying
 
 CELL = {"gpus": 2, "device": "NVIDIA H200", "lr_rule": "linear", "device_batch_size": 256, "global_batch_size": 512}
 
@@ -27,8 +28,9 @@ CELL = {"gpus": 2, "device": "NVIDIA H200", "lr_rule": "linear", "device_batch_s
         (
             {"lr_multiplier": 0.5, "axes.note": None},
             ["lr_multiplier", "axes.note"],
-            "2×256 linear, lr_multiplier=0.5, note=null",
+            "2×256 linear, lr_multiplier=0.5",
         ),
+        ({"axes.note": "null"}, ["axes.note"], "2×256 linear"),  # as `Cell.further` has it
     ],
 )
 def test_cell_label_holds_gpus_batch_rule_and_axes(fields, further, label):
@@ -37,3 +39,13 @@ def test_cell_label_holds_gpus_batch_rule_and_axes(fields, further, label):
 
 def test_gpus_in_words_counts_gpus_or_processes():
     assert [gpus_in_words(1), gpus_in_words(0.5), gpus_in_words(2, on_cpu=True)] == ["1 GPU", "0.5 GPUs", "2 processes"]
+
+
+def test_labels_leave_out_resources_that_follow_from_the_gpus():
+    axes = {
+        "resources.timing": ["shared", "device", "device"],
+        "trainable.warmup": [1, 2, 2],
+        "resources.cpus": [2, 2, 4],
+    }
+    cells = pd.DataFrame({"gpus": [0.5, 1, 1], "device": "cuda", "lr_multiplier": 1.0, **axes})
+    assert varying(cells) == ["trainable.warmup", "resources.cpus"]
