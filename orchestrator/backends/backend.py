@@ -170,16 +170,18 @@ def outcome_of(exits: Sequence[RankExit], *, names: Sequence[str], wall_s: float
     # A time limit is the whole gang's, so it names no rank.
     is_failure = root.status not in (Status.OK, Status.SKIPPED) and root.cause is not Cause.TIME_LIMIT
     is_named = is_failure and (len(names) > 1 or not root.answered)
-    lost = [device for rank_exit in exits for device in rank_exit.lost_devices]
-    gpus = ", ".join(f"GPU {name} of node {node[:8]}" for node, _, name in (device.partition("/") for device in lost))
+    devices = [device for rank_exit in exits for device in rank_exit.lost_devices]
+    gpus = ", ".join(
+        f"GPU {name} of node {node[:8]}" for node, _, name in (device.partition("/") for device in devices)
+    )
     note = f"{names[root.rank]}: {root.note}" if is_named else root.note
     return TrialOutcome(
         cause=root.cause,
-        note=f"{note}; in quarantine: {gpus}" if lost else note,
+        note=f"{note}; in quarantine: {gpus}" if devices else note,
         trace=root.trace,
         metrics=answering.metrics,
         provenance=answering.provenance,
-        lost_devices=lost,
+        lost_devices=devices,
         wall_s=wall_s,
         skipped_by=EARLY_STOP if root.status is Status.SKIPPED else "",
     )

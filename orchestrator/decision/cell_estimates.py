@@ -209,8 +209,8 @@ def _of_spread(measurements: Measurements) -> Array | None:
     mean = Moments.of(measurements.uncollapsed).mean
     if np.isnan(mean).all():
         return None
-    lost = (np.nanmax(mean) - mean) / measurements.margin
-    return np.column_stack([_PER_DOUBLING * np.log2(measurements.likeness.batch), np.log1p(lost)])
+    loss = (np.nanmax(mean) - mean) / measurements.margin
+    return np.column_stack([_PER_DOUBLING * np.log2(measurements.likeness.batch), np.log1p(loss)])
 
 
 _PER_DOUBLING = 0.7

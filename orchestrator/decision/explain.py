@@ -138,8 +138,8 @@ def no_cell(contenders: Contenders) -> list[Remark]:
     if contenders.choice.favourite is not None or (len(contenders.candidates) == 0 and "cells_not_timed" in codes):
         return [*_no_speed(contenders), *not_considered]
     if len(contenders.candidates):
-        lost = contenders.remark("none_within_margin", baseline=contenders.names[contenders.baseline or 0])
-        return [lost, *not_considered]
+        none_within = contenders.remark("none_within_margin", baseline=contenders.names[contenders.baseline or 0])
+        return [none_within, *not_considered]
     trials = contenders.trials
     if len(trials) and not (trials["status"] == Status.OK.value).any():
         ends = trials.groupby(["status", "note"], sort=False).size()

@@ -114,12 +114,12 @@ class Plan:
         records: Mapping[str, TrialRecord],
         nodes: Sequence[Node],
         rerun: Rerun = NO_RERUN,
-        lost: frozenset[str] = frozenset(),
+        lost_bases: frozenset[str] = frozenset(),
         forecasts: Forecasts = NO_FORECASTS,
     ) -> Plan:
-        """Return the plan; with `rerun.word` `failed`, every trial without a result runs again, and `lost` trials."""
+        """Return the plan; with `rerun.word` `failed`, every trial without a result runs again, and `lost_bases`."""
         # A base whose checkpoint is gone runs again as if the user had named it.
-        named = rerun.selected(trials) | lost
+        named = rerun.selected(trials) | lost_bases
         ids = {trial.trial_id for trial in trials}
         sweep = forecasts.settings.sweep
         # Without phases and early stopping the user wants every trial whole, also those stopped before.
@@ -168,12 +168,12 @@ class Plan:
         # A finished base trains again if further branches start from a checkpoint of it that is gone. A base that runs
         # anyway saves its checkpoints.
         ran = {key for key, end in plan.finished.items() if end.status is Status.OK}
-        lost = {
+        lost_bases = {
             base_of(trial)
             for trial in plan.to_run
             if base_of(trial) in ran and not folder.branch_point(base_of(trial), point_of(trial) or 0).is_dir()
         }
-        return Plan.of(plan.trials, records, nodes, rerun, frozenset(lost), forecasts) if lost else plan
+        return Plan.of(plan.trials, records, nodes, rerun, frozenset(lost_bases), forecasts) if lost_bases else plan
 
     @property
     def to_run(self) -> list[TrialSpec]:

@@ -82,17 +82,17 @@ def with_reasons(faults: str, judgement: Judgement) -> str:
 
 def judgements_of(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
     """The judgement of each ok trial, by its id; based on metrics, so that records of all versions are judged alike."""
-    disturbances = disturbed(records)
+    by_trial = disturbances(records)
     # Stragglers come last: whether a seed is one depends on which others are valid.
     judgements = {
-        record.trial_id: _judgement(record, disturbances[record.trial_id])
+        record.trial_id: _judgement(record, by_trial[record.trial_id])
         for record in records
         if record.status is Status.OK
     }
     return judgements | {trial_id: OUTVOTED for trial_id in _outvoted(records, judgements)}
 
 
-def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
+def disturbances(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
     """For each ok trial, only the disturbances from outside, which need not recur."""
     clocks = _median_clocks(records)
     return {

@@ -56,7 +56,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         if not nodes.start_together():
             return
         work.mkdir(exist_ok=True)
-        run = _Run(settings, config, nodes, trial_dir)
+        run = _CommandRun(settings, config, nodes, trial_dir)
         end = None
         try:
             end = run.to_its_end()
@@ -66,7 +66,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
             run.summarize(end)
 
 
-class _Run(CommandListener):
+class _CommandRun(CommandListener):
     """One run of the command on this node, whose output becomes the trial's metrics and rows."""
 
     def __init__(self, settings: CommandSettings, config: Mapping[str, Any], nodes: NodeGroup, trial_dir: Path) -> None:

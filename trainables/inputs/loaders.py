@@ -63,7 +63,7 @@ class LoaderInputs(Inputs):
         """Load the samples of `ranks`, rank after rank."""
         super().__init__(feed)
         self._ranks, self._workers = ranks, workers
-        self._samples = _Samples(feed)
+        self._samples = _AugmentedSamples(feed)
         self._stream: Generator[Minibatch] | None = None
 
     def minibatches(self, start: int) -> Iterator[Minibatch]:
@@ -110,7 +110,7 @@ def _numbers_and_seeds(order: Tensor, source: torch.Generator) -> Tensor:
     return torch.stack([order, torch.randint(2**32, order.shape, generator=source)])
 
 
-class _Samples(Dataset[tuple[Tensor, Tensor]]):
+class _AugmentedSamples(Dataset[tuple[Tensor, Tensor]]):
     """One image at a time: augmented and normalised C×H×W, with its label, or its mask under the same crop and flip."""
 
     def __init__(self, feed: Feed) -> None:

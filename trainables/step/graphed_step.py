@@ -14,7 +14,7 @@ from trainables.inputs.inputs import Minibatch
 from trainables.step.strategies import Strategy
 from trainables.step.training_step import TrainingStep
 
-WARMUP_STEPS = 12
+EAGER_STEPS = 12
 """Eager steps before the capture, which are the first steps of the training. In them libraries choose algorithms,
 compilers compile, optimizers create their state and DDP settles its buckets (PyTorch's notes on CUDA semantics: 11)."""
 
@@ -33,7 +33,7 @@ def stream_for(cuda_graph: str, device: str) -> AbstractContextManager[object]:
 
 
 class GraphedStep(TrainingStep):
-    """A step that is captured after `WARMUP_STEPS` and replayed from then on, with the same result.
+    """A step that is captured after `EAGER_STEPS` and replayed from then on, with the same result.
 
     Forward and backward passes, exchange and update are in the graph. It reads minibatches, all of one size, from fixed
     places on the device, and the learning rate from the optimizer's tensor.
@@ -52,7 +52,7 @@ class GraphedStep(TrainingStep):
     def take(self, batches: Iterator[Minibatch]) -> None:
         """See `TrainingStep`."""
         self._place(batches)
-        if self._eager_steps < WARMUP_STEPS:
+        if self._eager_steps < EAGER_STEPS:
             self._eager_steps += 1
             with warnings.catch_warnings():  # optimizers made for capture warn about their first, eager steps
                 warnings.filterwarnings("ignore", message=".*capturable=True")

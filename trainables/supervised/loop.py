@@ -23,7 +23,7 @@ from trainables.step.stopwatch import Parts
 from trainables.supervised.replica import Replica
 from trainables.timed_window import Clock
 
-ROUNDING = 1e-6  # the rounding error, in steps, that a sum of many parts of steps may have
+STEP_ROUNDING = 1e-6  # the rounding error, in steps, that a sum of many parts of steps may have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class TrainingLength:
         if self.samples is not None:
             # The position is a sum of parts of steps with AdaScale, and rounding must not add a step.
             left = min(self.samples, self.end) - position
-            return max(0, math.ceil(left / step_samples - ROUNDING))
+            return max(0, math.ceil(left / step_samples - STEP_ROUNDING))
         left_s = (self.seconds or 0.0) - train_s
         if left_s <= 0:
             return 0

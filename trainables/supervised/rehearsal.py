@@ -30,7 +30,7 @@ from trainables.context import Context
 from trainables.inputs.feed import Part
 from trainables.inputs.sequences import Sequences
 from trainables.step.compilation import BLOCKS
-from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep
+from trainables.step.graphed_step import EAGER_STEPS, GraphedStep
 from trainables.step.sharding import without_communication
 from trainables.supervised.evaluation import Evaluation
 from trainables.supervised.settings import TrainingSettings
@@ -115,7 +115,7 @@ def _step_times(trial: SupervisedTrial) -> dict[str, Any]:
     take()
     first_step_s = clock.read() - started
     is_captured = isinstance(trial.replica.step, GraphedStep)
-    warmup = Warmup(steps=WARMUP_STEPS + 2 if is_captured else 3, seconds=SECONDS / 3)
+    warmup = Warmup(steps=EAGER_STEPS + 2 if is_captured else 3, seconds=SECONDS / 3)
     pace = warm_up(take, clock=clock, rank_group=trial.rank_group, warmup=warmup)
     paces = []
     for _ in range(WINDOWS):

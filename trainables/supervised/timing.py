@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from trainables.process_group import RankGroup
-from trainables.step.graphed_step import WARMUP_STEPS
+from trainables.step.graphed_step import EAGER_STEPS
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.supervised.loop import Epoch, Loop
 from trainables.supervised.settings import TrainingSettings
@@ -94,7 +94,7 @@ class Timing:
             return None, Parts()
         step, clock, rank_group = self._loop.step, self._loop.clock, self._loop.rank_group
         # Captured steps first run uncaptured: these must not count as warm-up.
-        steps = self._settings.warmup_steps + (WARMUP_STEPS if self._replica.captures else 0)
+        steps = self._settings.warmup_steps + (EAGER_STEPS if self._replica.captures else 0)
         warmup = Warmup(steps=steps, seconds=self._settings.warmup_s)
         with self._loop.context.phase("warmup"):
             pace = warm_up(step, clock=clock, rank_group=rank_group, warmup=warmup)

@@ -43,7 +43,7 @@ NOTICE_S = 15.0  # how long ranks may take for a checkpoint once their node is a
 
 
 @dataclass(kw_only=True)
-class _Attempt:
+class _RunningAttempt:
     """One attempt at a trial while it runs, of which nothing stays for the next trial but the processes."""
 
     number: int  # see `Rank`
@@ -167,7 +167,7 @@ class Supervisor:
         sizes = [log.stat().st_size if log.exists() else 0 for log in logs]
         killed_before = oom_kills()
         ranks = self._workers.take(trial, config["lost"])
-        self._attempt = _Attempt(
+        self._attempt = _RunningAttempt(
             number=self._runs,
             began_s=began_s,
             settings=config["settings"],

@@ -11,7 +11,7 @@ COMPARED_VALUES = 4096  # so many values of each tensor stand for its content
 MOST_SIZES = 64  # different numbers of rows that are counted, to find the usual one
 
 
-class Batch(NamedTuple):
+class StepData(NamedTuple):
     """The data that one step trains on, or the parts of it so far."""
 
     samples: int = 0
@@ -25,10 +25,10 @@ class Batch(NamedTuple):
         content = content_of(values) if is_compared and self.content is not None else None
         content = None if content is None else self.content + content
         # `_replace` takes several times as long.
-        return Batch(self.samples + samples, self.tokens + tokens, content, self.is_held_out, self.begun_s)
+        return StepData(self.samples + samples, self.tokens + tokens, content, self.is_held_out, self.begun_s)
 
 
-NO_BATCH = Batch(content=None)
+NO_BATCH = StepData(content=None)
 
 
 class Batches:
@@ -39,7 +39,7 @@ class Batches:
         self._iterators = 0  # iterators of loaders so far
         self._begun_s = {}  # when iterators began to give batches, by number
         self._waiting = {}  # what each iterator has given since the last step, by number; the latest comes last
-        self._inputs = Batch()  # the inputs of the model since the last step
+        self._inputs = StepData()  # the inputs of the model since the last step
         self._steps_of_size = {}  # how many steps had so many rows of inputs
         self._steps_without_inputs = 0  # the first steps, before the model was known
 
@@ -58,7 +58,7 @@ class Batches:
     def add(self, iterator, values, indices, counts, *, is_held_out):
         """Add a batch that a loader gives, from so many `indices`."""
         number = iterator.sweep_number
-        before = self._waiting.pop(number, None) or Batch(is_held_out=is_held_out, begun_s=self._begun_s.get(number))
+        before = self._waiting.pop(number, None) or StepData(is_held_out=is_held_out, begun_s=self._begun_s.get(number))
         # A batch may have other rows than samples: two for a pair, one for several that are packed.
         rows, tokens = size_of(values)
         self._waiting[number] = batch = before.plus(indices or rows, tokens, values, is_compared=counts.is_compared)
@@ -99,7 +99,7 @@ class Batches:
 
     def _take_inputs(self, counts):
         """Return the inputs of the model as what a step trains on."""
-        batch, self._inputs = self._inputs, Batch()
+        batch, self._inputs = self._inputs, StepData()
         sizes, rows = self._steps_of_size, batch.samples
         # More rows than usual are those of an evaluation with gradients.
         if len(sizes) < MOST_SIZES or rows in sizes:

@@ -52,7 +52,7 @@ class Gpu:
         return torch.cuda if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized() else None
 
 
-class Stopwatch:
+class StepTimer:
     """The time of the steps, without that of evaluations and checkpoints between them."""
 
     def __init__(self):

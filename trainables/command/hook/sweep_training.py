@@ -12,9 +12,9 @@ import sys
 import time
 import weakref
 
-from sweep_batches import Batch, Batches
+from sweep_batches import Batches, StepData
 from sweep_counts import COMPARED_STEPS, Counts
-from sweep_devices import Stopwatch, is_capturing, place
+from sweep_devices import StepTimer, is_capturing, place
 from sweep_files import FOLDER, STOP_FILE, write_file
 from sweep_optimizers import Optimizers, checksum
 
@@ -76,13 +76,13 @@ class Training:
         self.optimizers = Optimizers()
         self.batches = Batches()
         self.evaluations = Evaluations()
-        self.stopwatch = Stopwatch()
+        self.stopwatch = StepTimer()
         self.others = []  # the counts of earlier trainings, such as a search for the learning rate
         self.is_marked = False  # whether the program marks its steps
         self._marked_epoch = None  # the epoch of the next marked step, from 1; None if the program numbers none
         self._first_epoch = None  # the program's number of its first epoch: 0, 1 or, from a checkpoint, another one
         self._loss = None  # that of the last marked step, perhaps still on its device
-        self._last_batch = Batch()  # what the last step trained on
+        self._last_batch = StepData()  # what the last step trained on
         self._contents = []  # the content of the first steps
         self._rates_every = 1  # of so many steps, one has its learning rates kept
         self.keras_iterator = lambda: None  # a weak reference to the latest iterator of Keras over its data
@@ -114,7 +114,7 @@ class Training:
         """Count a step that the program marks, in this epoch if known; from the first one on, no other steps count."""
         if not self.is_marked:
             self.counts = self.counts.anew()
-            self.stopwatch = Stopwatch()
+            self.stopwatch = StepTimer()
             self.is_marked = True
             self._placed = 0
         if epoch is not None:
@@ -125,7 +125,7 @@ class Training:
         if hasattr(self._loss, "block_until_ready"):  # JAX runs far ahead of its devices
             self._loss.block_until_ready()
         self._loss = loss
-        self.count(Batch(samples, tokens, content=None), None)
+        self.count(StepData(samples, tokens, content=None), None)
 
     def number_epoch(self, epoch, *, has_ended=False):
         """Note the epoch of the next marked step, or of the steps so far if it has ended."""

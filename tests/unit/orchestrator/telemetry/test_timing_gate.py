@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from orchestrator.run.round_sources import to_repeat
-from orchestrator.telemetry.timing_gate import Fault, disturbed, judgements_of, why_discarded
+from orchestrator.telemetry.timing_gate import Fault, disturbances, judgements_of, why_discarded
 from sweeps.identity import COMMAND, LOOPS
 from sweeps.status import Status
 from sweeps.trial import Purpose
@@ -143,7 +143,7 @@ def test_clock_without_phases_is_ignored():
 def test_shared_timings_are_invalid_and_not_disturbed():
     record = record_of(timing="shared", metrics=QUIET | {"foreign_cpu": 0.5})
     assert "timing shared" in first(record).reasons[0] and first(record).fault is Fault.SHARED
-    assert disturbed([record])[record.trial_id] == []
+    assert disturbances([record])[record.trial_id] == []
 
 
 def ends(count, busy, **fields):

@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.unit.trainables.ranks import CONFIG, request, run
 from trainables.optimizers import optimizers
-from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep, stream_for
+from trainables.step.graphed_step import EAGER_STEPS, GraphedStep, stream_for
 from trainables.step.precision import PRECISIONS
 from trainables.step.strategies import Strategy
 from trainables.step.training_step import TrainingStep
@@ -56,7 +56,7 @@ EVERY_FUSED = list(itertools.product(("sgd", "adamw"), ("fp32", "bf16", "fp16"),
 )
 def test_captured_step_equals_the_eager_step(name, precision, accum):
     eager, captured = (
-        after_steps(name, precision, accum=accum, captured=captured, count=WARMUP_STEPS + 9)
+        after_steps(name, precision, accum=accum, captured=captured, count=EAGER_STEPS + 9)
         for captured in (False, True)
     )
     for one, other in zip(eager, captured, strict=True):
@@ -114,9 +114,9 @@ def test_eager_steps_read_minibatches_from_the_places_of_the_capture():
 
     step = step_of(Recorder(4, 2), "sgd", "fp32", accum=2, device="cpu")
     slices = ((torch.randn(8, 5)[:, 1:], torch.randint(2, (8,))) for _ in itertools.count())
-    for _ in range(WARMUP_STEPS):
+    for _ in range(EAGER_STEPS):
         step(slices, 0.1)
-    assert len(seen) == 2 * WARMUP_STEPS and len(set(seen)) == 2
+    assert len(seen) == 2 * EAGER_STEPS and len(set(seen)) == 2
     assert {strides for _, strides in seen} == {(4, 1)}
 
 

@@ -8,12 +8,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.unit.trainables.ranks import CONFIG, request, supervised_trial
-from trainables.step.graphed_step import WARMUP_STEPS, stream_for
+from trainables.step.graphed_step import EAGER_STEPS, stream_for
 from trainables.step.training_step import TrainingStep
 from trainables.supervised.loop import Loop
 
 INPUTS = ["resident", "loader"]
-FIRST = WARMUP_STEPS + 2
+FIRST = EAGER_STEPS + 2
 """Steps that may wait: cuDNN and capture settle in them, and workers start."""
 READS = {
     torch.ops.aten._local_scalar_dense.default,
