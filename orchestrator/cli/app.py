@@ -110,7 +110,7 @@ def _check_command(own: Sequence[str], words: Sequence[str]) -> None:
         return
     # Imported here so that --help stays quick.
     from orchestrator.cli.sweep_checks import checked, command_line, composed
-    from orchestrator.config.wrong_overrides import CompositionError
+    from orchestrator.config.composition_errors import CompositionError
 
     flags = flags_parser().parse_intermixed_args(without_dashes(own)[0])
     kept = [word for word in with_search_path(flags.overrides, flags.config_dir) if key_of(word) != "mode"]

@@ -16,6 +16,7 @@ from orchestrator.cli.recorded_arguments import command_here
 from orchestrator.config.checked_sweep import CheckedSweep
 from orchestrator.config.commands import program, shell_command
 from orchestrator.config.compose import Composition
+from orchestrator.config.composition_errors import CompositionError
 from orchestrator.config.fingerprint import code_in
 from orchestrator.config.key_checks import (
     axis_value_errors,
@@ -33,7 +34,7 @@ from orchestrator.config.suggestions import explained, with_known_choices
 from orchestrator.config.trial_setup import device_of
 from orchestrator.config.trust import UNSET
 from orchestrator.config.value_types import is_text
-from orchestrator.config.wrong_overrides import ALONE, CompositionError
+from orchestrator.config.wrong_overrides import ALONE
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.cloud import is_uri, uri_errors

@@ -82,7 +82,7 @@ class Composition:
             raise
         except WRONG as error:
             # Only an error needs the explanations, which compose again to find all wrong overrides.
-            from orchestrator.config.wrong_overrides import CompositionError
+            from orchestrator.config.composition_errors import CompositionError
 
             raise CompositionError(error, self._overrides, self.groups) from None
 
@@ -111,7 +111,7 @@ class Composition:
         keys = [key for key in unread_keys(self.config, of_trials=of_trials) if not is_named(key, self.interpolated)]
         if not keys:
             return []
-        from orchestrator.config.wrong_overrides import unread_errors
+        from orchestrator.config.composition_errors import unread_errors
 
         return unread_errors(keys, self._config, self._overrides, self.groups)
 
@@ -145,7 +145,7 @@ class Composition:
             try:
                 OmegaConf.update(config, key, value)
             except OmegaConfBaseException:
-                from orchestrator.config.wrong_overrides import axis_error
+                from orchestrator.config.composition_errors import axis_error
 
                 values = self.config["sweep"]["axes"].get(key)
                 errors.append(axis_error(key, values, self._config, self._overrides, self.groups))

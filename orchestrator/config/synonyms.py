@@ -136,7 +136,9 @@ class Typed:
 class Surroundings:
     """The facts about a config on which suggestions rely. Here nothing is known, and all that is suggested fits."""
 
-    names: Collection[str] = ()  # the keys and groups of the config; empty if unknown
+    keys: Collection[str] = ()
+    groups: Collection[str] = ()
+    names: Collection[str] = ()  # keys and groups; empty if unknown
     axes: Mapping[str, Any] = MappingProxyType({})  # the axes of the sweep with their values
 
     def fits(self, line: str) -> bool:
