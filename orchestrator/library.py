@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import html
+import io
 import json
 import os
 import webbrowser
@@ -141,9 +142,21 @@ class SweepResults:
     """0 if every planned trial has a result, 1 if some failed or a budget ran out; None for loaded results."""
 
     def __str__(self) -> str:
-        """Return the recommendation with its table, `tables/recommendation.md`; before there is one, the folder."""
+        """Return the recommendation with its table as plain text; before there is one, the folder."""
         table = ResultsFolder(self.folder).table("recommendation.md")
-        return table.read_text(encoding="utf-8") if table.is_file() else repr(self)
+        if not table.is_file():
+            return repr(self)
+        from rich.console import Console
+        from rich.markdown import Markdown as RichMarkdown
+
+        from orchestrator.tables.terminal import UNLIMITED
+
+        _, _, below_title = table.read_text(encoding="utf-8").partition("\n")
+        # The reader's terminal wraps the lines, so that a command can be copied.
+        console = Console(file=io.StringIO(), width=UNLIMITED, color_system=None)
+        with console.capture() as capture:
+            console.print(RichMarkdown(below_title))
+        return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raise AttributeError with where else the name is, or with the existing names."""
@@ -190,9 +203,10 @@ class SweepResults:
         return dict(json.loads(self._existing("recommendation.json").read_text()))
 
     @property
-    def verdict(self) -> str:
-        """`clear`, `speed only`, `tied` or `undecided`; empty without an objective."""
-        return str(self.recommendation["verdict"] or "")
+    def verdict(self) -> str | None:
+        """`clear`, `speed only`, `tied` or `undecided`; None without an objective."""
+        verdict: str | None = self.recommendation["verdict"]
+        return verdict
 
     def report(self, *, show: bool = False) -> Path:
         """Return the path of report.html; with `show`, open it in a browser, too."""
@@ -211,8 +225,8 @@ class SweepResults:
         """
         if cell := cell_to_use(self.recommendation):
             return Values(cell["values"])
-        verdict = f"{self.verdict.upper()} ".lstrip()
-        raise LookupError(f"no cell is recommended: {verdict}{self.recommendation['sentence']}")
+        words = [self.verdict.upper()] if self.verdict else []
+        raise LookupError(f"no cell is recommended: {' '.join([*words, self.recommendation['sentence']])}")
 
     def trial(self, trial_id: str) -> Values:
         """Return a trial's row of `trials` as a dictionary whose keys are attributes, too.

@@ -52,6 +52,12 @@ UNDIVIDED = (
 LATE = "waiting for the rank whose launches are late: trainable.cuda_graph=on, or a larger batch per device"
 """The remedy if ranks wait for each other and GPUs for launches: then no rank's GPU is slower than another's."""
 
+THREADS = (
+    "launching work from one process: strategy=ddp has a process for each GPU; else a larger batch per device, or"
+    " trainable.compile=default"
+)
+"""The remedy if one process launches the work of all GPUs."""
+
 REPEATED = (
     "samples that several GPUs train on in the same step, which count once: give each its own (trainable.input=loader"
     " or resident)"
@@ -103,6 +109,7 @@ def _remedies(cells: pd.DataFrame, own: pd.DataFrame, repeats: pd.Series[Any]) -
     """Return the remedy of each cell, by its loss and the means of its steps; `repeats`: some samples count once."""
     remedy = pd.Series([_remedy(row) for row in cells[list(LOST)].to_dict("records")], cells.index)
     remedy = remedy.mask(repeats, REPEATED)
+    remedy = remedy.mask((cells["strategy"] == "data_parallel") & (remedy == REMEDIES["lost_host"]), THREADS)
     late = (cells["device"] != "cpu") & (own["step_host_s"] >= LAUNCH_BOUND * own["step_s"])
     remedy = remedy.mask(late & (remedy == REMEDIES["lost_imbalance"]), LATE)
     return remedy.mask((cells["n_nodes"] > 1) & (remedy == REMEDIES["lost_communication"]), BETWEEN_NODES)

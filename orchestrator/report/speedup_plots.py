@@ -231,7 +231,7 @@ def _with_losses(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def largest(cells: pd.DataFrame, recommendation: Recommendation) -> str:
-    """Return a sentence on the largest loss of scaling, of the recommended cell or else of the worst one."""
+    """Return the largest loss of scaling with its remedy, of the recommended cell or else of the worst one."""
     known = _with_losses(cells)
     # Readers care about the cell that they will use.
     chosen = known[known["cell_id"] == recommendation.cell_id]
@@ -241,5 +241,5 @@ def largest(cells: pd.DataFrame, recommendation: Recommendation) -> str:
         return ""
     row = rows[0]
     share = f"{numbers.percent(row[lost])}% of ideal scaling"
-    remedy = f" Remedy: {row['remedy'].partition(': ')[2] or row['remedy']}." if row.get("remedy") else ""
-    return f"Largest loss of {cell_label(row, varying(cells))}: {words_of(lost, row, cells)} ({share}).{remedy}"
+    remedy = f"; remedy: {row['remedy'].partition(': ')[2] or row['remedy']}" if row.get("remedy") else ""
+    return f"{words_of(lost, row, cells)}, {share} ({cell_label(row, varying(cells))}){remedy}"

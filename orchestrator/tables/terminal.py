@@ -37,7 +37,7 @@ from sweeps.status import Status
 MOST_LINES = 20
 """A usual terminal has 24, of which the prompt and the command that is typed next take some."""
 
-_UNLIMITED = 10_000
+UNLIMITED = 10_000
 """The width of a log, whose reader wraps the lines."""
 
 _INDENT = 14
@@ -71,7 +71,7 @@ def show(end: SweepEnd, console: Console) -> None:
         show_problems(end.problems, console)
         console.print(f"no trial has ended; journal: {end.folder.journal}", markup=False, soft_wrap=True)
         return
-    for line in lines_of(end, console.width if console.is_terminal else _UNLIMITED):
+    for line in lines_of(end, console.width if console.is_terminal else UNLIMITED):
         console.print(line, soft_wrap=True)
 
 

@@ -48,10 +48,23 @@ def test_results_show_their_verdict_and_best_cell(tmp_path):
     path.write_text(json.dumps(decided | {"baseline": safe, "cell_id_to_use": "s"}))
     assert results.best == {"gpus": 1}
     path.write_text(json.dumps(decided | {"recommended": None, "verdict": None}))
-    assert results.verdict == "" and "CLEAR" not in repr(results)
+    assert results.verdict is None and "CLEAR" not in repr(results)
     path.write_text(json.dumps(decided | {"recommended": None, "verdict": "undecided"}))
     with pytest.raises(LookupError, match="UNDECIDED Use"):
         results.best["gpus"]
+
+
+def test_results_are_printed_as_plain_text(tmp_path):
+    folder = ResultsFolder(tmp_path)
+    folder.create()
+    folder.journal.touch()
+    results = load_results(tmp_path)
+    assert str(results) == repr(results)
+    command = f"`run '{400 * 'x'}'`"
+    table = "| a   | **b** |\n|:----|:------|\n| c   | d\\|e  |"
+    folder.table("recommendation.md").write_text(f"# Title\n\n**CLEAR: Use 2×64.**\n\n{table}\n\n- Next: {command}\n")
+    lines = [line.split() for line in str(results).splitlines() if line.strip(" ─")]
+    assert lines == [["CLEAR:", "Use", "2×64."], ["a", "b"], ["c", "d|e"], ["•", "Next:", "run", command[5:-1]]]
 
 
 def test_a_wrong_name_is_told_where_it_is_or_what_there_is(tmp_path):

@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.scaling_loss import BETWEEN_NODES, LATE, LOST, REMEDIES, REPEATED, UNDIVIDED, words_of
+from orchestrator.analysis.scaling_loss import (
+    BETWEEN_NODES,
+    LATE,
+    LOST,
+    REMEDIES,
+    REPEATED,
+    THREADS,
+    UNDIVIDED,
+    words_of,
+)
 from tests.unit.orchestrator.frames import collect
 from tests.unit.orchestrator.records import record_of
 
@@ -16,9 +25,9 @@ def parts(**seconds):
     return {f"step_{part}_s": value for part, value in given.items()} | {"step_s": sum(given.values())}
 
 
-def summary(one, two):
+def summary(one, two, **fields):
     records = [
-        record_of(gpus, 0, metrics={**metrics, "samples_per_s": 32 * gpus / metrics["step_s"]})
+        record_of(gpus, 0, **fields, metrics={**metrics, "samples_per_s": 32 * gpus / metrics["step_s"]})
         for gpus, metrics in ((1, one), (2, two))
     ]
     row: dict[str, Any] = collect(records, scaling="weak")[1].iloc[1].to_dict()
@@ -42,6 +51,12 @@ def test_each_part_has_its_remedy(part):
     cell = summary(parts(**one), parts(**grown))
     assert cell[f"lost_{part}"] == pytest.approx(0.5) and cell["remedy"] == REMEDIES[f"lost_{part}"]
     assert sum(cell[name] for name in LOST) + cell["efficiency"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("strategy", "remedy"), [("ddp", REMEDIES["lost_host"]), ("data_parallel", THREADS)])
+def test_one_process_for_all_gpus_has_its_own_remedy(strategy, remedy):
+    one, two = parts(host=0.001, compute=0.009), parts(host=0.009, compute=0.009)
+    assert summary(one, two, strategy=strategy)["remedy"] == remedy
 
 
 def test_ranks_with_late_launches_need_no_unequal_shares():
