@@ -13,17 +13,10 @@ from orchestrator.config.request import Terms
 from orchestrator.decision.alternatives import Alternatives, gpu_counts, larger_batches
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.claim_verdicts import Verdict
-from orchestrator.decision.explain import (
-    caveats,
-    chosen_cell,
-    no_cell,
-    reasons,
-    sensitivity,
-    too_few_workers,
-    without_objective,
-)
+from orchestrator.decision.explain import caveats, chosen_cell, reasons, sensitivity
 from orchestrator.decision.gpu_steps import gpu_steps
 from orchestrator.decision.more_seeds import further_seeds, unsettled
+from orchestrator.decision.no_cell import no_cell, too_few_workers, without_objective
 from orchestrator.decision.recommendation import (
     CLEAR,
     NO_OBJECTIVE,
