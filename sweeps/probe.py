@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from sweeps.identity import digest
-from sweeps.metric import Target
 from sweeps.trial import Purpose, TrialSpec
 
 PROBE, REPETITION = "probe", "repetition"
@@ -21,12 +20,8 @@ def probe_of(trial: TrialSpec) -> TrialSpec | None:
 
 
 def repetition_of(trial: TrialSpec) -> TrialSpec:
-    """Return a trial that times this one again, alone on its nodes.
-
-    It ends after the timed window if the trainable says how. With a target the whole training is repeated.
-    """
-    # The time to the target may take all of the training.
-    shorter = trial.settings.get(REPETITION) if Target.of(trial.config) is None else None
+    """Return a trial that times this one again, alone; it ends after its window if the trainable says how."""
+    shorter = trial.settings.get(REPETITION)
     purpose = Purpose.WINDOW if shorter else Purpose.REPETITION
     return replace(_in_place_of(trial, REPETITION, shorter or {}), timing="exclusive", purpose=purpose)
 

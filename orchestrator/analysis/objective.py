@@ -61,15 +61,20 @@ def to_target_s(trials: pd.DataFrame) -> pd.Series[Any]:
     an equal share of the time of those that missed it, which have NaN.
     """
     reached = trials["time_to_target_s"].notna()
-    missed = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
+    missed = steady_s(trials).where(~reached).groupby(trials["cell_id"]).transform("sum")
     return trials["time_to_target_s"] + missed / reached.groupby(trials["cell_id"]).transform("sum")
 
 
 def missed_s(trials: pd.DataFrame) -> pd.Series[Any]:
     """Return the time of a seed that misses the target, by row: its cell's mean, or the time for the whole budget."""
     is_missed = trials["time_to_target_s"].isna()
-    of_cell = trials["train_s"].where(is_missed).groupby(trials["cell_id"]).transform("mean")
+    of_cell = steady_s(trials).where(is_missed).groupby(trials["cell_id"]).transform("mean")
     return of_cell.fillna(_budget_s(trials)).fillna(trials["train_s"])
+
+
+def steady_s(trials: pd.DataFrame) -> pd.Series[Any]:
+    """Return the time of each trial's samples at its steady rate; its training time if it has no rate."""
+    return (trials["samples"] / trials["samples_per_s"]).fillna(trials["train_s"])
 
 
 def _budget_s(trials: pd.DataFrame) -> pd.Series[Any]:
@@ -100,7 +105,7 @@ def total_s(trials: pd.DataFrame, kept: pd.Series[bool], took_window: pd.Series[
     trials took a window: the others have the timing of another trial.
     """
     # A timed window after the training does not count: without a sweep nobody waits for it.
-    steady = (trials["samples"] / trials["samples_per_s"]).fillna(trials["train_s"])
+    steady = steady_s(trials)
     window = pd.to_numeric(trials["window_s"], errors="coerce") if "window_s" in trials else 0.0 * steady
     # The window is an epoch, or steps that a command takes anyway.
     within = (trials["epoch_s"] >= 0.5 * window) | (trials["strategy"] == OWN_RANKS)
@@ -124,7 +129,7 @@ def measured(
     times = times or time_s(trials, terms.target, terms.budget)
     if whole:
         to_target = trials["time_to_target_s"].notna().any()
-        total = times.values + trials["total_s"] - trials["train_s"] if to_target else trials["total_s"]
+        total = times.values + trials["total_s"] - steady_s(trials) if to_target else trials["total_s"]
         times = replace(times, name=f"{times.name}, start-up included", values=total.where(times.values.notna()))
     purpose = times.name.removeprefix("time ")
     if objective == "energy":

@@ -27,7 +27,7 @@ from orchestrator.statistics.collapses import FEWEST_LOSSES, collapsed
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import history_in
 from orchestrator.store.results_folder import ResultsFolder
-from orchestrator.store.trial_metrics import metric_value, tokens_per_s
+from orchestrator.store.trial_metrics import metric_value, time_to_target_s, tokens_per_s
 from orchestrator.telemetry import timing_gate
 from sweeps.axes import is_number
 from sweeps.errors import ConfigError
@@ -229,7 +229,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
         | {"timed_with": _other_axes(record, by_id.get(record.timed_with))}
         | {axes[axis]: _cell(value) for axis, value in record.axes.items() if axis in axes}
         | {metrics[name]: _cell(value) for name, value in record.metrics.items()}
-        | {"tokens_per_s": tokens_per_s(record.metrics)}
+        | {"tokens_per_s": tokens_per_s(record.metrics), "time_to_target_s": time_to_target_s(record.metrics)}
         | {provenance[name]: _cell(value) for name, value in record.provenance.items() if name in provenance}
         for record in records
     ]

@@ -69,7 +69,8 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
         gain=gain_over(contenders, other, row),
         of_gpus=of_gpus if is_divided else math.nan,
         of_batch=of_batch if is_divided else math.nan,
-        has_more_axes=bool(set(contenders.terms.axes) - set(STANDARD_AXES)),
+        # The rate decides the time to a target, too.
+        rest_is_batch=bool(contenders.measure.why) and set(contenders.terms.axes) <= {*STANDARD_AXES},
         cost=cost if cost > 1 + TIE else math.nan,
     )
     later = superlinear(contenders.tried, cell)

@@ -286,6 +286,11 @@ class Recommendation:
         return next((cell for cell in self.shortlist if cell.cell_id == cell_id), None)
 
     @property
+    def is_to_target(self) -> bool:
+        """True if times are those to `report.target`."""
+        return "to the target" in self.measure
+
+    @property
     def chosen(self) -> Cell | None:
         """The chosen cell."""
         return self.cell(self.cell_id)

@@ -44,3 +44,12 @@ def samples_to_target(metrics: Mapping[str, Any]) -> float | None:
     # The last epoch may be a part of one.
     count = epochs if abs(place - epochs) < abs(place - whole) else whole
     return count * samples / epochs
+
+
+def time_to_target_s(metrics: Mapping[str, Any]) -> float | None:
+    """Return a trial's training time to the target: its samples up to there at the steady rate.
+
+    Without a rate it has the time that passed, in which the first trial of a process also warms it up.
+    """
+    samples, rate = samples_to_target(metrics), metric_value(metrics, "samples_per_s")
+    return samples / rate if samples is not None and rate else metric_value(metrics, "time_to_target_s")

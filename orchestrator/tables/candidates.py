@@ -311,9 +311,10 @@ def _time(recommendation: Recommendation, cells: Sequence[Cell]) -> Line:
     unknown = Figure(value=math.nan, unit="s")
     figures = [cell.figures[time] if cell.is_timed else unknown for cell in cells]
     unit = suited("s", *(figure.value for figure in figures))
+    training = "to target" if recommendation.is_to_target else "time"
     return Line(
         name="time",
-        title=f"{'time' if time == 'time' else 'with start-up'} [{unit.name}]",
+        title=f"{training if time == 'time' else 'with start-up'} [{unit.name}]",
         texts=[unit.number(figure.value) for figure in figures],
         # Without a baseline there is no speed-up, which tells the same.
         rank=1 if recommendation.baseline else 0,
@@ -404,7 +405,7 @@ def _speeds(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[L
     factors = [(cell.value("speedup_of_gpus"), cell.value("speedup_of_batch")) for cell in cells]
     if all({*map(_ratio, factor)} - {"", _ratio(1.0)} for factor in zip(*factors, strict=True)):
         # If no other axis varies, what more GPUs do not explain of a speed-up is the batch's.
-        rest = "the rest" if set(cells[0].axes) - set(STANDARD_AXES) else "batch"
+        rest = "the rest" if set(cells[0].axes) - set(STANDARD_AXES) or recommendation.is_to_target else "batch"
         of_others = [
             ("", "") if cell == recommendation.baseline else map(_ratio, factor)
             for cell, factor in zip(cells, factors, strict=True)

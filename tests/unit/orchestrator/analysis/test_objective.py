@@ -36,10 +36,10 @@ def test_seeds_that_missed_the_target_add_their_time():
     cells = trials(
         cell_id=["a", "a", "a", "b", "b", "c"],
         time_to_target_s=[10.0, 20.0, NAN, 15.0, 16.0, NAN],
-        train_s=[40.0, 40.0, 30.0, 50.0, 50.0, 60.0],
+        samples=[6000.0] * 6,
     )
     measure = time_s(cells, TARGET)
-    # Of cell a two reached it, after 10 and 20 s, and the third spent 30 s: 10 + 15 and 20 + 15.
+    # Of cell a two reached it, after 10 and 20 s, and the third took 6,000 samples, 200 a second: 10 + 15 and 20 + 15.
     np.testing.assert_allclose(measure.values, [25.0, 35.0, NAN, 15.0, 16.0, NAN])
     assert (measure.unit, measure.why) == ("s", "")
     assert measure.name.startswith("time to the target ") and "0.97" in measure.name
@@ -90,7 +90,7 @@ def test_each_objective_has_its_value_unit_and_name(objective, price, value, uni
 
 
 def test_energy_and_cost_to_a_target_use_its_time():
-    cells = trials(time_to_target_s=[18.0, NAN], train_s=[50.0, 18.0])
+    cells = trials(time_to_target_s=[18.0, NAN], samples=[7200.0, 3600.0])
     assert measured(cells, Terms(target=TARGET), "energy").values[0] == pytest.approx(3600.0)
     assert measured(cells, Terms(target=TARGET, report=ReportSection(price_per_gpu_hour=4.0)), "cost").values[
         0

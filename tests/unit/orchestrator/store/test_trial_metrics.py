@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.store.trial_metrics import metric_value, samples_to_target
+from orchestrator.store.trial_metrics import metric_value, samples_to_target, time_to_target_s
 
 # Ten epochs of 1,000 samples: the first of 30 s, of which 28 compile, then nine of 2 s.
 TRIAL = {"epochs": 10, "samples": 10_000, "first_epoch_s": 30.0, "train_s": 48.0, "samples_per_s": 500.0}
@@ -28,6 +28,12 @@ TRIAL = {"epochs": 10, "samples": 10_000, "first_epoch_s": 30.0, "train_s": 48.0
 )
 def test_samples_to_the_target_count_epochs(metrics, samples):
     assert samples_to_target(TRIAL | metrics) == (samples if samples is None else pytest.approx(samples))
+
+
+def test_time_to_the_target_is_without_the_warm_up_of_the_first_epoch():
+    assert time_to_target_s(TRIAL | {"time_to_target_s": 36.0}) == pytest.approx(8)  # 4,000 samples, 500 a second
+    assert time_to_target_s(TRIAL | {"time_to_target_s": 36.0, "samples_per_s": None}) == 36
+    assert time_to_target_s(TRIAL) is None
 
 
 def test_a_metric_that_is_no_number_is_not_measured():

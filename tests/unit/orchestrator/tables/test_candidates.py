@@ -22,7 +22,7 @@ from orchestrator.tables.candidates import BEST_SO_FAR, MAY_BECOME, SAFER, USE, 
 from orchestrator.tables.recommendation import in_sentences
 from orchestrator.tables.scaling_answers import answers, by_batch
 from sweeps.status import Status
-from tests.unit.orchestrator.decision.deciding import AXES, decided, measured, swayed
+from tests.unit.orchestrator.decision.deciding import AXES, decided, measured, swayed, target
 from tests.unit.orchestrator.records import record_of
 
 RATES = {(1, 32): 100, (1, 64): 180, (2, 32): 150, (2, 64): 342, (2, 128): 600}
@@ -69,6 +69,18 @@ def test_the_speed_up_is_divided_into_gpus_and_batch(recommendation):
     assert lines["cost"] == ["0.0351", "0.0333", "0.0600"]
     alone = [record for record in records() if record.device_batch_size == 32]
     assert "factors" not in texts(Candidates.of(decided(alone)))
+
+
+def test_a_gain_to_a_target_is_not_the_batchs_alone():
+    rows = [
+        record_of(1, s, lr_rule=rule, metrics=measured(100, 0.92, train_s=60, time_to_target_s=reached_s + s / 10))
+        for rule, reached_s in (("none", 40), ("sqrt", 20))
+        for s in range(3)
+    ]
+    decision = decided(rows, target=target(0.9))
+    lead = in_sentences(decision).lead
+    assert "s to the target (" in lead and "0.9)" in lead and "alone" not in lead
+    assert "to target [s]" in [line.title for line in Candidates.of(decision).lines]
 
 
 def test_bars_of_accuracy_end_at_three_margins(recommendation):
