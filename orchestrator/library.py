@@ -37,7 +37,6 @@ _FIRST = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multi
 _THEN = (
     "status",
     "n_ok",
-    "speedup",
     "efficiency",
     "epoch_s",
     "samples_per_s",
@@ -301,7 +300,7 @@ class SweepResults:
         return f"SweepResults({str(self.folder)!r}: {verdict.upper()}{recommendation['sentence']})"
 
     def _repr_markdown_(self) -> str:
-        """Return what a notebook displays: the recommendation, if there is one, and the speed-ups."""
+        """Return what a notebook displays: the recommendation, if there is one, and the scaling."""
         there = [
             name for name in ("recommendation", "speedup") if ResultsFolder(self.folder).table(f"{name}.md").is_file()
         ]

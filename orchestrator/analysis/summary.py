@@ -1,6 +1,6 @@
 """Turns trials into cells: the summary, with a row for each cell.
 
-The summary has the means of a cell's ok seeds, speed-up and efficiency over the baseline, the verdict on the cell's
+The summary has the means of a cell's ok seeds, scaling and efficiency over the baseline, the verdict on the cell's
 test accuracy against the reference cell, the time and cost to reach a target accuracy, and a note.
 """
 
@@ -94,12 +94,12 @@ def summary_frame(
     Timed figures use only the `n_timed` seeds with a valid timing, or all seeds if no seed has one.
     """
     ok = with_valid_timings(trials)[trials["status"] == Status.OK.value]
-    # Speed-ups are ratios, and the mean of logarithms makes the ratio of two means the mean of the ratios.
+    # Scaling is a ratio, and the mean of logarithms makes the ratio of two means the mean of the ratios.
     ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _GEOMETRIC})
     cells = _cells(trials, comparison)
     _add_figures(cells, ok)
     cells = cells.copy()  # in one piece: pandas warns of a frame with many inserted columns
-    _add_speedup(cells, ok, comparison)
+    _add_scaling(cells, ok, comparison)
     _add_accuracy_difference(cells, ok, comparison, report.margin)
     cells["cost"] = _cost(cells, cells["wall_s"], report.price_per_gpu_hour)
     add_target(cells, ok, report.price_per_gpu_hour)
@@ -254,20 +254,20 @@ def _numbers(trials: pd.DataFrame, column: str) -> pd.Series[Any]:
     return pd.to_numeric(values, errors="coerce").astype("float64")
 
 
-def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
-    """Add each cell's baseline, its speed-up over that, and its efficiency."""
+def _add_scaling(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
+    """Add each cell's baseline, its scaling over that, the column `speedup`, and its efficiency."""
     baseline = comparison.baselines(cells)
     cells["baseline_cell_id"] = baseline
     cells["same_machines"] = same_machines(cells)
     # In logarithms a ratio is a difference, and its interval never reaches below 0.
     differences = Differences.of(ok, "log samples_per_s", cells.index, baseline)
-    speedup = differences.interval().map(np.exp)
+    scaling = differences.interval().map(np.exp)
     # The baseline may have more than one GPU, if one GPU does not hold the model.
     growth = (cells["gpus"] / cells["gpus"].reindex(baseline).to_numpy()).to_numpy(dtype="float64")
-    _put(cells, "speedup", speedup)
-    _put(cells, "efficiency", speedup.map(lambda times: times / growth))
+    _put(cells, "speedup", scaling)
+    _put(cells, "efficiency", scaling.map(lambda times: times / growth))
     # Empty for the baseline itself, which is compared with nothing, and where no interval says how sure it is.
-    compared = ~np.isnan(speedup.lo) & (baseline != cells.index).to_numpy(dtype=bool)
+    compared = ~np.isnan(scaling.lo) & (baseline != cells.index).to_numpy(dtype=bool)
     cells["speedup_paired"] = pd.Series(differences.same_seeds, index=cells.index).astype("boolean").where(compared)
     cells["speedup_to_target"] = cells["time_to_target_s"].reindex(baseline).to_numpy() / cells["time_to_target_s"]
 
@@ -335,7 +335,7 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
             f"timed from {row['n_timed']} of {n_ok} seeds" if row["n_timed"] < n_ok else "",
             f"{row['n_collapsed']} of {n_ok} seeds collapsed" if row["n_collapsed"] else "",
             "not paired: other ok seeds than the baseline's" if row["speedup_paired"] is False else "",
-            f"superlinear: {row['efficiency']:.2f} of the ideal speed-up; likely cause: {cause}" if cause else "",
+            f"superlinear: {row['efficiency']:.2f} of the ideal scaling; likely cause: {cause}" if cause else "",
             "the baseline's timing is not valid" if is_disturbed and row["timing_valid"] is not False else "",
             "rerun=failed runs it again" if row["status"] == Status.FAILED.value else "",
         ]
@@ -344,7 +344,7 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
 
 
 def superlinear_causes(cells: pd.DataFrame) -> list[str]:
-    """Return the likely cause of each cell's superlinear speed-up; empty if its efficiency is at most SUPERLINEAR."""
+    """Return the likely cause of each cell's superlinear scaling; empty if its efficiency is at most SUPERLINEAR."""
     sizes = cells[["cell_id", "gpus", "device_batch_size"]].set_index("cell_id")
     of_baseline = sizes.reindex(cells["baseline_cell_id"])
     causes = np.where(

@@ -192,7 +192,7 @@ class Terms:
     """Axes that distinguish cells, {axis: column of the frames}."""
     excludes: bool = False  # whether the sweep excludes combinations of these axes
     zips: bool = False  # whether some of these axes advance together
-    has_baseline: bool = False  # whether the sweep names the cell that speed-ups compare with
+    has_baseline: bool = False  # whether the sweep names the cell that scaling compares with
     unfinished: bool = False  # whether planned trials have not run yet
     nullable: frozenset[str] = frozenset()  # axes with a null value, which frames hold as a missing one
 

@@ -316,7 +316,7 @@ class SweepSection:
     exclude: Sequence[Any] = key([], list_of("a list of combinations like [{gpus: 2, lr_rule: linear}]", is_mapping))
     """combinations to leave out: [{gpus: 4, lr_rule: linear}]"""
     scaling: str = key("auto", choice("auto", "weak", "strong"))
-    """the speed-up compares cells with the same batch per GPU (weak) or the same global batch (strong); auto: with the
+    """efficiency compares cells with the same batch per GPU (weak) or the same global batch (strong); auto: with the
     side of the batch that is an axis"""
     baseline: Any = key(None, Structure(form="a cell like {gpus: 1, lr_rule: none}", fits=is_mapping, null=True))
     """the cell that speedup.md compares with, as {axis: value}; null: the ok cell with the fewest GPUs"""

@@ -42,7 +42,7 @@ def speed_is_known(cells: pd.DataFrame, cell_id: str, baseline_cell_id: str | No
 
 
 def speeds_known(cells: pd.DataFrame) -> pd.Series[bool]:
-    """Return of which cells the speed-up over their baseline may be stated, as `speed_is_known` tells it of one."""
+    """Return of which cells the scaling over their baseline may be stated, as `speed_is_known` tells it of one."""
     timed = _timed(cells)
     return cells["cell_id"].isin(timed) & cells["baseline_cell_id"].fillna(cells["cell_id"]).isin(timed)
 

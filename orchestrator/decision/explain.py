@@ -95,7 +95,7 @@ def chosen_cell(contenders: Contenders, row: int) -> list[Remark]:
 
 
 def superlinear(cells: pd.DataFrame, cell: Mapping[Any, Any]) -> list[Remark]:
-    """Return a remark if the speed-up of one of the cells is more than linear, with the likely cause."""
+    """Return a remark if the scaling of one of the cells is more than linear, with the likely cause."""
     cause = dict(zip(cells["cell_id"], superlinear_causes(cells), strict=True))[cell["cell_id"]]
     return [remark("superlinear", efficiency=float(cell["efficiency"]), cause=cause)] if cause else []
 
@@ -213,7 +213,7 @@ def _accuracy(contenders: Contenders, row: int, *, is_estimated: bool = False) -
     """Return a cell's accuracy difference, its probability of being within the margin, and how the two fit together.
 
     `estimate` is the difference judged together with similar cells, if `is_estimated` or if only the cell's own mean
-    keeps the margin; NaN otherwise, or if it is the cell's own.
+    keeps the margin; NaN otherwise, or if it reads as the cell's own.
     """
     choice = contenders.choice
     own, pooled = float(choice.score_difference.point[row]), float(choice.pooled_difference[row])
@@ -221,7 +221,7 @@ def _accuracy(contenders: Contenders, row: int, *, is_estimated: bool = False) -
     return {
         "difference": own,
         "p_within": float(choice.p_within[row]),
-        "estimate": pooled if (is_estimated or only_own_is_within) and pooled != own else math.nan,
+        "estimate": pooled if (is_estimated and f"{pooled:.3f}" != f"{own:.3f}") or only_own_is_within else math.nan,
     }
 
 

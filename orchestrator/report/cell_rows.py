@@ -97,10 +97,10 @@ def _axes(record: Row, differing: Sequence[str]) -> dict[str, Any]:
 
 
 def _part(record: Row, recommendation: Recommendation) -> dict[str, Any]:
-    """Return a cell's part in the comparison: its `role`, and whether its speed-up is over another cell, `compared`.
+    """Return a cell's part in the comparison: its `role`, and whether its scaling is over another cell, `compared`.
 
     `timing_valid` is None if unknown; `speed_known` says whether the timing of the baseline is valid, too. `ideal` is
-    the speed-up without losses.
+    the scaling without losses.
     """
     return {
         "role": role_of(record, recommendation),
@@ -129,7 +129,7 @@ def _columns_of_figures(recommendation: Recommendation) -> Mapping[str, str]:
 
 
 def _first(records: Sequence[Row], recommendation: Recommendation) -> Row | None:
-    """Return the cell that comes first in charts: the chosen one, else the one with the largest speed-up."""
+    """Return the cell that comes first in charts: the chosen one, else the one with the largest scaling."""
     compared = [row for row in records if row["speedup"] == row["speedup"] and row["timing_valid"] is not False]
     largest = max(compared, key=lambda row: float(row["speedup"]), default=None)
     return next((row for row in records if row["cell_id"] == recommendation.cell_id), largest)
@@ -154,7 +154,7 @@ def _panels(
 
 
 def _of_speed(cells: pd.DataFrame) -> list[str]:
-    """Return the columns of the speed-ups' panels: axes in which compared cells differ, without learning rates."""
+    """Return the columns of the panels of scaling: axes in which compared cells differ, without learning rates."""
     # A step does the same work at any rate, and under all of these rules.
     rules = [] if set(cells["lr_rule"]) <= SAME_AT_REFERENCE else ["lr_rule"]
     compared = cells[cells["speedup"].notna() & (cells["cell_id"] != cells["baseline_cell_id"])]

@@ -17,7 +17,7 @@ from orchestrator.report.cell_rows import role_of
 from orchestrator.report.plot import MOST_OPTIONS, filter_value, label_of, word
 from orchestrator.tables.candidates import IS_BEST
 from orchestrator.tables.recommendation_sentences import probability
-from orchestrator.tables.speedup import efficiency_text, speedup_text
+from orchestrator.tables.speedup import efficiency_text, scaling_text
 from orchestrator.text import numbers
 from orchestrator.text.cell_labels import (
     ALWAYS,
@@ -153,7 +153,7 @@ _OF_CELLS: Columns = {
     "val. accuracy": _measured("val_accuracy", _three),
     _METRIC: _chance("p_within"),
     IS_BEST: _chance("p_best"),
-    "scaling": Column(text=speedup_text),
+    "scaling": Column(text=scaling_text),
     # Without its interval, which is as wide as that of the scaling.
     "efficiency": Column(text=lambda row: efficiency_text(row, interval=False)),
     _COST: _timed("cost"),

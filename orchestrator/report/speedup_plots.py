@@ -73,10 +73,10 @@ _ONE_RATE: Sequence[Spec] = (
     },
     {"filter": "datum.place_at_rate === 1"},
     {"calculate": "datum.compared ? 1 : 0", "as": "is_compared"},
-    {"joinaggregate": [{"op": "max", "field": "is_compared", "as": "has_speedup"}], "groupby": ["panel"]},
-    {"filter": "datum.has_speedup === 1"},
+    {"joinaggregate": [{"op": "max", "field": "is_compared", "as": "has_compared"}], "groupby": ["panel"]},
+    {"filter": "datum.has_compared === 1"},
 )
-"""Keeps one cell of those that differ in the learning rate alone, and the panels with a speed-up."""
+"""Keeps one cell of those that differ in the learning rate alone, and the panels with a compared cell."""
 
 _MOST_LINES: Sequence[Spec] = (
     {"filter": "datum.compared"},

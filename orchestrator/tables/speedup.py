@@ -129,7 +129,7 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
                 "cell": cell_label(row, differing),
                 "global batch": row["global_batch_size"],
                 unit: timed_figure(row, throughput),
-                "scaling": speedup_text(row),
+                "scaling": scaling_text(row),
                 # Without its interval, which is as wide as that of the scaling.
                 "efficiency": efficiency_text(row, interval=False),
                 "lost most to": f"{words_of(lost, row, cells)} ({numbers.percent(row[lost])}%)" if lost else "",
@@ -146,7 +146,7 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
     return without_empty(table)
 
 
-def speedup_text(row: Row) -> str:
+def scaling_text(row: Row) -> str:
     """Return a cell's scaling; the baseline's is 1 by definition."""
     return "1× (baseline)" if _is_baseline(row) else timed_figure(row, "speedup", numbers.times, "×")
 

@@ -48,7 +48,7 @@ class TextTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A Markdown file beside those of speed-up and accuracy: claims, scaling."""
+    """A Markdown file beside those of scaling and accuracy: claims, scaling."""
 
     text: str
     tables: Sequence[TextTable]
