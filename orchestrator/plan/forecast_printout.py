@@ -74,6 +74,7 @@ def forecast_text(plan: Plan, request: Request) -> str:
         )
     if any(cell["is_efficient"] for cell in cells):
         lines.append("*: no other cell is as fast to report.target and costs less")
+    lines.append(f"{request.metric.word} is not forecast: the same command without mode=forecast measures it")
     return "\n".join(lines)
 
 

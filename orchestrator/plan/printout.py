@@ -130,7 +130,8 @@ def time_and_cost(plan: Plan, price_per_gpu_hour: float | None, currency: str) -
     if makespan_s is None:
         can_tell = any(can_rehearse(trial) for trial in plan.to_run)
         before = " (mode=forecast tells it before)" if can_tell else ""
-        yield f"expected duration: unknown until the first trials have run{before}"
+        cost = "" if price_per_gpu_hour is None else " and cost"
+        yield f"expected duration{cost}: unknown until the first trials have run{before}"
     elif timetable.schedule:
         unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
         used = suited(f"{unit}-hours", hours).text(hours)
