@@ -1,6 +1,6 @@
 """`sweep.phases`: short probes of every speed, then training of only those cells that can still be recommended.
 
-`Prospects` says which cells these are, by the probes (speeds) and by `decision.choice.Midway` (results so far).
+`Prospects` says which cells these are, by the probes (speeds) and by `decision.midway.Midway` (results so far).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.config.request import Request
-from orchestrator.decision.choice import Midway
+from orchestrator.decision.midway import Midway
 from orchestrator.statistics import margins
 from orchestrator.store.grouping_keys import same_speed
 from orchestrator.store.record import PHASES, TrialOutcome, TrialRecord
