@@ -139,8 +139,8 @@ def _several_steps(known: pd.DataFrame) -> list[Spec]:
     drawn = "isValid(datum.speedup)"
     lines = {"groupby": ["panel", "fixed_batch"]}
     # The efficiency stands at the end of each line, that is at its most GPUs, unless the line above ends as close as
-    # the height of its text, of which a panel has room for about 15.
-    text_height = (scale["domain"][1] / scale["domain"][0]) ** (1 / 15)
+    # the height of its text, of which a panel has room for 18.
+    text_height = (scale["domain"][1] / scale["domain"][0]) ** (1 / 18)
     at_end: list[Spec] = [
         {"filter": f"{drawn} && datum.compared"},
         {"joinaggregate": [{"op": "max", "field": "gpus", "as": "most_gpus"}], **lines},
