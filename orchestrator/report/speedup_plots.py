@@ -52,12 +52,12 @@ def speedup(cells: pd.DataFrame, rows: Sequence[Row]) -> list[Plot]:
     if plot.absent:
         return [plot]
     is_one_step = known["gpus"].nunique() <= 2
-    layers = _one_step(known, "fixed_batch") if is_one_step else _several_steps(known)
+    layers = _one_step(known) if is_one_step else _several_steps(known)
     if len({row["panel"] for row in rows if row["compared"] and not math.isnan(row["speedup"])}) == 1:
         spec: Spec = {"transform": _ONE_RATE, "width": 400, "height": 220, "layer": layers}
         return [replace(plot, spec=spec, remarks=one_process(cells))]
     lines = {"transform": [*_ONE_RATE, *_MOST_LINES], "width": 560, "height": {"step": 24}}
-    combined = replace(plot, name="combinations", spec={**lines, "layer": _one_step(known, "panel")})
+    combined = replace(plot, name="combinations", spec={**lines, "layer": _combinations(known)})
     if is_one_step:
         return [replace(combined, remarks=one_process(cells))]
     panels = vega.in_panels(layers, _ONE_RATE, field="panel")
@@ -86,43 +86,47 @@ _MOST_LINES: Sequence[Spec] = (
 """Keeps the panels nearest the chosen cell."""
 
 
-def _one_step(known: pd.DataFrame, line: str) -> list[Spec]:
-    """Return the layers with a line of points for each batch or panel, beside their ideals.
-
-    With one batch or one panel to a line, the figures stand at its right edge.
-    """
-    compared = known[_is_compared(known)]
-    counts = sorted(set(compared["gpus"]))
-    # Room for the labels right of the largest value.
-    has_labels = line == "fixed_batch"
-    most = max(float((known["speedup"] / known["efficiency"]).max()), float(known["speedup"].max()))
-    room = [0, (1.3 if has_labels else 1.05) * most]
-    x = {**vega.quantity("speedup", "scaling", domain=room, nice=False), "axis": {"tickCount": 4}}
-    y = vega.category("fixed_batch", vega.fixed_batch(known), axis={"grid": False})
-    best_first = {"field": "speedup", "op": "max", "order": "descending"}
-    of_panels = {"field": "panel", "type": "nominal", "title": None, "sort": best_first}
-    place = {"x": x, "y": y if has_labels else {**of_panels, "axis": {"grid": True}}}
-    # If every point has the larger number of GPUs, a legend would have one entry.
-    look = {"color": {**vega.coloured_gpus(known), "legend": None}}
-    if not has_labels:
-        look = {"color": vega.category("fixed_batch", vega.fixed_batch(known))}
-        look |= {"shape": vega.category("gpus", vega.word("gpus", known))} if len(counts) > 1 else {}
-    drawn = "isValid(datum.speedup) && datum.compared"
-    shown = {name: value for name, value in vega.POINT.items() if name not in vega.FADED}
-    points = vega.mark("point", {**place, **look, **shown}, where=drawn, size=70, filled=True, opacity=1)
-    guides: list[Spec] = [
-        vega.mark("rule", {"x": {"datum": 1}}, opacity=0.5),
-        vega.mark("rule", {"x": {**x, "field": "ideal"}}, where=drawn, strokeDash=[5, 4], color=vega.GREY),
-        vega.interval("x", {**place, **look}, where=drawn, strokeWidth=3),
-        points,
-    ]
-    if not has_labels:
-        return guides
-    # At the right edge no line crosses the labels.
-    edge = {**place, "x": {"datum": room[1], "type": "quantitative", "scale": x["scale"]}}
-    texts = vega.mark("text", {**edge, "text": {"field": "label"}}, where=drawn, align="right", dy=-8, clip=False)
+def _one_step(known: pd.DataFrame) -> list[Spec]:
+    """Return the layers with a line of points for each batch; its figures stand at the right edge."""
+    # Room for the labels right of the largest value; no line crosses them there.
+    x = _scaling(known, room=1.3)
+    place = {"x": x, "y": vega.category("fixed_batch", vega.fixed_batch(known), axis={"grid": False})}
+    edge = {**place, "x": {"datum": x["scale"]["domain"][1], "type": "quantitative", "scale": x["scale"]}}
+    texts = vega.mark("text", {**edge, "text": {"field": "label"}}, where=_DRAWN, align="right", dy=-8, clip=False)
     label = "format(datum.speedup, '.2f') + '× (' + format(datum.efficiency, '.0%') + ')'"
-    return [*guides, {**texts, "transform": [*texts["transform"], {"calculate": label, "as": "label"}]}]
+    # All points have the larger number of GPUs: a legend would have one entry.
+    points = _points(place, {"color": {**vega.coloured_gpus(known), "legend": None}})
+    return [*points, {**texts, "transform": [*texts["transform"], {"calculate": label, "as": "label"}]}]
+
+
+def _combinations(known: pd.DataFrame) -> list[Spec]:
+    """Return the layers with a line of points for each panel, the one with the largest value first."""
+    best_first = {"field": "speedup", "op": "max", "order": "descending"}
+    y = {"field": "panel", "type": "nominal", "title": None, "sort": best_first, "axis": {"grid": True}}
+    look = {"color": vega.category("fixed_batch", vega.fixed_batch(known))}
+    if known.loc[_is_compared(known), "gpus"].nunique() > 1:
+        look["shape"] = vega.category("gpus", vega.word("gpus", known))
+    return _points({"x": _scaling(known, room=1.05), "y": y}, look)
+
+
+_DRAWN = "isValid(datum.speedup) && datum.compared"
+
+
+def _scaling(known: pd.DataFrame, room: float) -> dict[str, Any]:
+    """Return the encoding of the scaling, up to `room` times the largest value or ideal."""
+    most = max(float((known["speedup"] / known["efficiency"]).max()), float(known["speedup"].max()))
+    return {**vega.quantity("speedup", "scaling", domain=[0, room * most], nice=False), "axis": {"tickCount": 4}}
+
+
+def _points(place: Spec, look: Spec) -> list[Spec]:
+    """Return the layers with the points, their intervals, the ideals, and the baseline at 1."""
+    shown = {name: value for name, value in vega.POINT.items() if name not in vega.FADED}
+    return [
+        vega.mark("rule", {"x": {"datum": 1}}, opacity=0.5),
+        vega.mark("rule", {"x": {**place["x"], "field": "ideal"}}, where=_DRAWN, strokeDash=[5, 4], color=vega.GREY),
+        vega.interval("x", {**place, **look}, where=_DRAWN, strokeWidth=3),
+        vega.mark("point", {**place, **look, **shown}, where=_DRAWN, size=70, filled=True, opacity=1),
+    ]
 
 
 def _several_steps(known: pd.DataFrame) -> list[Spec]:
