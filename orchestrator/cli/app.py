@@ -10,22 +10,19 @@ import csv
 import itertools
 import math
 import os
-import re
-import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
+from orchestrator.cli.answers import check_command, check_words
 from orchestrator.cli.applied_overrides import applicable, check_applied
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.cli.recorded_arguments import continued, is_folder, with_recorded
-from orchestrator.config.commands import program
+from orchestrator.cli.recorded_arguments import with_recorded
 from orchestrator.config.compose import WRONG, Composition, initialised
 from orchestrator.config.hydra_private import (
     error_line,
@@ -43,13 +40,11 @@ from orchestrator.config.request import RUNNING
 from orchestrator.config.schema import may_be_axis
 from orchestrator.config.search_path import PRIMARY, primary, with_primary
 from orchestrator.config.settings import SweeperObjectiveSection
-from orchestrator.config.suggestions import instead_of_word, suggested_in, with_known_choices
 from orchestrator.config.synonyms import copyable, given_in
 from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.store.results_folder import ResultsFolder
 from sweeps.errors import ConfigError
 from sweeps.printable import printable
-from sweeps.rerun_selection import is_label
 from sweeps.sweep import MOST_TRIALS
 
 if TYPE_CHECKING:
@@ -57,14 +52,6 @@ if TYPE_CHECKING:
     from orchestrator.store.results import Results
 
 WRONG_REQUEST = 2  # the exit status of a refused request; nothing was started
-_STOPS = ("stop", "cancel", "kill", "scancel", "abort")  # words that ask to end a sweep
-_OPENS = ("open", "browser", "view")  # words that ask for the report
-_OF_TRIALS = ("logs", "log", "show", "trace", "describe", "inspect", "tail")  # words that ask for single trials
-_SUBMITS = re.compile(
-    r"(sbatch(?!.* (-W|--wait)(?!\S))|flux (batch|submit)|bsub(?!.* -[KI])"
-    r"|qsub(?!.* (-sync y|-W ?block=true)(?!\S)))(?!\S)"
-)
-"""A command that only submits a job, and does not wait for its end."""
 MANY = 10  # above this many sweeps a message announces the check, which takes some tenths of a second for each
 
 
@@ -78,21 +65,10 @@ def main(arguments: Sequence[str]) -> int:
         print(versions())
         return 0
     try:
-        overrides = overrides_in(own)
-        if commands := list(continued(overrides)):
-            raise ConfigError(commands)
-        asked = {argument.removeprefix("mode=").removesuffix("=true") for argument in overrides}
-        labels = [word for word in overrides if is_label(word) and not is_folder(word)]
-        if labels or asked & {*_OF_TRIALS, *_STOPS, *_OPENS}:
-            # Imported here so that --help stays quick.
-            from orchestrator.cli.status import cells_of, logs_of, pages_of, stops_of
-
-            answers = ((labels, cells_of), (_OF_TRIALS, logs_of), (_STOPS, stops_of), (_OPENS, pages_of))
-            for words, answer in answers:
-                if asked & {*words} and (lines := list(answer(overrides))):
-                    raise ConfigError(lines)
-        with given_in(overrides):
-            _check_command(own, arguments[len(own) + 1 :])
+        flags = flags_parser().parse_intermixed_args(without_dashes(own)[0])
+        check_words(flags.overrides)
+        with given_in(flags.overrides):
+            check_command(own, flags, arguments[len(own) + 1 :])
         arguments, options = without_dashes(with_command(arguments))
         with given_in(overrides_in(arguments)):
             if options:
@@ -100,49 +76,6 @@ def main(arguments: Sequence[str]) -> int:
             return _completed(rewritten(arguments))
     except ConfigError as error:
         return _wrong(error)
-
-
-def _check_command(own: Sequence[str], words: Sequence[str]) -> None:
-    """Raise ConfigError with the line to type if a command behind `--` has no sweep, or only submits a job."""
-    is_submission = _SUBMITS.match(" ".join(words)) is not None
-    has_sweep = any(word.startswith("sweep") for word in own)
-    if not words or (not is_submission and ("mode=init" in own or has_sweep or any(word[:1] == "-" for word in own))):
-        return
-    # Imported here so that --help stays quick.
-    from orchestrator.cli.sweep_checks import checked, command_line, composed
-    from orchestrator.config.composition_errors import CompositionError
-
-    flags = flags_parser().parse_intermixed_args(without_dashes(own)[0])
-    kept = [word for word in with_search_path(flags.overrides, flags.config_dir) if key_of(word) != "mode"]
-    errors: list[str] = []
-    varied = resolve_name("trainables.command.options:varied")
-    if is_submission:
-        instead = instead_of_word(words[0])
-        kept += suggested_in(instead)
-        errors += [] if suggested_in(instead) else [instead]
-        typed = varied(["torchrun", "--nproc_per_node={gpus}", "train.py"])
-    else:
-        modes = [word for word in own if key_of(word) == "mode"]
-        errors += [line for word in modes for line in value_errors({"mode": word.partition("=")[2]}, ["mode"])]
-        kept += with_known_choices(modes)
-        with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
-        typed = list(map(with_known_names, words)) if any("{" in word for word in words) else varied(words)
-    overrides = rewritten(with_command([*([] if has_sweep else ["sweep=batch_scaling"]), *kept, "--", *typed]))
-    with initialised():
-        try:
-            line, _ = command_line(Composition(overrides).arguments)
-        except CompositionError as error:
-            errors += error.errors
-            line, _ = command_line(rewritten(error.corrected))
-        if is_submission:
-            reason = f"{words[0]} ends before the training begins: write the command of the training itself"
-            raise ConfigError([*errors, f"{reason}: {line}"])
-        try:  # what the line does not mend
-            checked(composed(rewritten(with_command(shlex.split(line.removeprefix(program()))))))
-        except ConfigError as error:
-            errors += [message for message in error.errors if not message.startswith("write ")]
-    reason = "choose what to compare before --, and pass it by the script's own options"
-    raise ConfigError([*dict.fromkeys(errors), f"{reason}: {line}"])
 
 
 def overrides_in(arguments: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from orchestrator.config.overrides import FREELY_NAMED, FROM_PROGRAM, alternativ
 from sweeps.errors import ConfigError
 
 _DOTTED_AXIS = re.compile(r"\+\+sweep\.axes=\{([\w./@-]+):(.*)\}", re.DOTALL)
-_FOLDER = re.compile(r"hydra\.searchpath=\[file://([^,\]]+)\]")
+_FOLDER = re.compile(r"hydra\.searchpath=\[(['\"]?)file://([^,\]'\"]+)\1\]")
 
 
 def program() -> str:
@@ -33,8 +33,8 @@ def shell_command(overrides: Sequence[str]) -> str:
         folder = _FOLDER.fullmatch(override)  # a single folder of the user's configs
         if not folder:
             words.append(shell_word(_as_typed(override, overrides)))
-        elif f"--config-dir={folder[1]}" not in typed:
-            words += ["-cd", shell_word(folder[1])]
+        elif f"--config-dir={folder[2]}" not in typed:
+            words += ["-cd", shell_word(folder[2])]
     return " ".join([*words, *last])
 
 

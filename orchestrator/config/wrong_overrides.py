@@ -28,6 +28,7 @@ from orchestrator.config.suggestions import (
 )
 from orchestrator.config.synonyms import BLANK, Replacement, Surroundings, Synonyms, Typed
 from orchestrator.config.value_notations import is_money, values_in
+from orchestrator.config.value_types import FLAG
 from sweeps.errors import close_to, nearest
 from sweeps.rerun_selection import label_axes
 
@@ -228,4 +229,6 @@ def _word_without_key(word: str, config: Surroundings) -> str:
         return f": write {word}=NAME, one of {', '.join(options)}"
     if instead := instead_of_word(word, config):
         return f": {instead}"
+    if SCHEMA.get(word) is FLAG:
+        return f": write {word}=true"
     return f": write {word}=VALUE, as conf/config.yaml describes it" if word in config.keys else ALONE

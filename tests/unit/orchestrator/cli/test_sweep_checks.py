@@ -366,6 +366,33 @@ def test_a_submission_is_refused_with_a_line_that_works(own, folder, capsys):
     assert "mode=launch" in words and main(words) == 0
 
 
+@pytest.mark.parametrize(
+    ("typed", "own", "command"),
+    [
+        ("train.py", [], "python train.py"),
+        ("torchrun --nproc_per_node=2 train.py", [], "torchrun --nproc_per_node={gpus} train.py"),
+        ("sweep=batch_scaling python train.py --steps 3", [], "python train.py --steps 3"),
+        ("sort train.py mode=plan", ["mode=plan"], "sort train.py"),
+        ("-cd . train.py mode=plan", ["-cd", "."], "python train.py"),
+        ("gpus=1,2 train.py", ["sweep.axes.gpus=[1,2]"], "python train.py"),
+        ("sbatch job.sh", ["mode=launch", "launch.target=slurm"], "torchrun --nproc_per_node={gpus} train.py"),
+    ],
+)
+def test_a_command_without_dashes_is_told_with_them(typed, own, command, folder, capsys):
+    (folder / "train.py").touch()
+    assert main(typed.split()) == 2
+    words = shlex.split(capsys.readouterr().err.splitlines()[-1].partition("python -m orchestrator ")[2])
+    place = words.index("--")
+    assert {*own} <= {*words[:place]} and " ".join(words[place + 1 :]).startswith(command)
+    assert main([*words[:1], "mode=plan", *words[1:]]) == 0
+
+
+@pytest.mark.parametrize("flags", ["-cd train.py", "trainable.argv=train.py", "mode=list"])
+def test_files_of_other_settings_are_no_command(flags, folder, capsys):
+    main(flags.split())
+    assert "stands behind" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["qsub", "bsub", "flux batch"])
 def test_a_submission_to_another_scheduler_is_refused_with_the_sweeps_command(command, folder, capsys):
     (folder / "train.py").touch()

@@ -1,0 +1,111 @@
+"""Answers to command lines that ask for what no setting does: each raises ConfigError with the line to type.
+
+Such are a sweep to continue, the logs of a trial, the end of a sweep, its page, and a command without a sweep or `--`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from argparse import Namespace
+from collections.abc import Sequence
+from pkgutil import resolve_name
+
+from orchestrator.cli.recorded_arguments import continued, is_folder
+from orchestrator.config.commands import program
+from orchestrator.config.compose import Composition, initialised
+from orchestrator.config.key_checks import value_errors
+from orchestrator.config.overrides import key_of, rewritten, with_command, with_search_path
+from orchestrator.config.suggestions import SCRIPTS, instead_of_word, suggested_in, with_known_choices
+from sweeps.errors import ConfigError
+from sweeps.rerun_selection import is_label
+
+_ASKED = {
+    "logs_of": ("logs", "log", "show", "trace", "describe", "inspect", "tail"),
+    "stops_of": ("stop", "cancel", "kill", "scancel", "abort"),
+    "pages_of": ("open", "browser", "view"),
+}
+"""Words that ask for single trials, the end of a sweep or its report, by the function that answers."""
+
+_SUBMITS = re.compile(
+    r"(sbatch(?!.* (-W|--wait)(?!\S))|flux (batch|submit)|bsub(?!.* -[KI])"
+    r"|qsub(?!.* (-sync y|-W ?block=true)(?!\S)))(?!\S)"
+)
+"""A command that only submits a job, and does not wait for its end."""
+
+
+def check_words(overrides: Sequence[str]) -> None:
+    """Raise ConfigError with the answer if overrides ask for a sweep to continue, a cell, logs, an end or a page."""
+    if commands := list(continued(overrides)):
+        raise ConfigError(commands)
+    asked = {argument.removeprefix("mode=").removesuffix("=true") for argument in overrides}
+    labels = {word for word in overrides if is_label(word) and not is_folder(word)}
+    for answer, words in {"cells_of": labels, **_ASKED}.items():
+        # By name, so that --help stays quick.
+        if asked & {*words} and (lines := list(resolve_name(f"orchestrator.cli.status:{answer}")(overrides))):
+            raise ConfigError(lines)
+
+
+def check_command(own: Sequence[str], flags: Namespace, words: Sequence[str]) -> None:
+    """Raise ConfigError with the line to type if a command is not behind `--`, has no sweep, or only submits a job.
+
+    `own` are the words before `--`, and `flags` the same as parsed; `words` are those of the command.
+    """
+    has_sweep = any(word.startswith("sweep") for word in own)
+    overrides: list[str] = flags.overrides
+    reason = "choose what to compare before --, and pass it by the script's own options"
+    may_do = has_sweep or "mode=init" in own or any(word[:1] == "-" for word in own)
+    if not words and (words := _without_dashes(own, flags.overrides)):
+        # Options of the command are no overrides.
+        overrides = [word for word in overrides if word in own and word not in words]
+        may_do, reason = False, "a command stands behind --"
+    if is_submission := _SUBMITS.match(" ".join(words)) is not None:
+        may_do, reason = False, f"{words[0]} ends before the training begins: write the command of the training itself"
+    if may_do or not words:
+        return
+    # Imported here so that --help stays quick.
+    from orchestrator.cli.sweep_checks import checked, command_line, composed
+    from orchestrator.config.composition_errors import CompositionError
+
+    errors: list[str] = []
+    varied = resolve_name("trainables.command.options:varied")
+    kept = [word for word in with_search_path(overrides, flags.config_dir) if key_of(word) != "mode"]
+    if is_submission:
+        instead = instead_of_word(words[0])
+        kept += suggested_in(instead)
+        errors += [] if suggested_in(instead) else [instead]
+        words = varied(["torchrun", "--nproc_per_node={gpus}", "train.py"])
+    else:
+        modes = [word for word in own if key_of(word) == "mode"]
+        errors += [line for word in modes for line in value_errors({"mode": word.partition("=")[2]}, ["mode"])]
+        kept += with_known_choices(modes)
+        with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
+        words = list(map(with_known_names, words)) if any("{" in word for word in words) else varied(words)
+    sweep = [] if has_sweep else ["sweep=batch_scaling"]
+    with initialised():
+        try:
+            line, _ = command_line(Composition(rewritten(with_command([*sweep, *kept, "--", *words]))).arguments)
+        except CompositionError as error:
+            errors += error.errors
+            line, _ = command_line(rewritten(error.corrected))
+        if not is_submission:
+            try:  # what the line does not mend
+                checked(composed(rewritten(with_command(shlex.split(line.removeprefix(program()))))))
+            except ConfigError as error:
+                errors += [message for message in error.errors if not message.startswith("write ")]
+    raise ConfigError([*dict.fromkeys(errors), f"{reason}: {line}"])
+
+
+def _without_dashes(own: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return the words of a command that no `--` precedes: `python train.py --lr 0.1`, `train.py`; empty if none is."""
+    words = [word for word in own if "=" not in word]
+    scripts = [word for word in words if word.endswith(SCRIPTS) and word in overrides]
+    # The value of a flag of ours, as in `-cd conf`, begins no command.
+    begins = [word for word in words if word in overrides and (shutil.which(word) or _SUBMITS.match(word))]
+    if not scripts or "trainable.argv" in map(key_of, own):
+        return []
+    script = own.index(scripts[0])
+    start = own.index(begins[0]) if begins and own.index(begins[0]) < script else script
+    interpreter = [] if start < script else ["bash" if scripts[0].endswith(".sh") else "python"]
+    return [*interpreter, *(word for word in own[start:] if "=" not in word or word.startswith("-"))]
