@@ -133,7 +133,10 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     axes, zipped, exclude = sweep.axes, sweep.zip, sweep.exclude
     if errors:  # there is no grid, but the valid values can still be checked
         finite = {axis: [value for value in values if not is_not_finite(value)] for axis, values in axes.items()}
-        axes, zipped, exclude = {axis: distinct(values) for axis, values in finite.items() if values}, (), ()
+        zipped = [group for group in zipped if len({len(finite.get(axis, ())) for axis in group}) == 1]
+        together = {axis for group in zipped for axis in group}
+        axes = {axis: values if axis in together else distinct(values) for axis, values in finite.items() if values}
+        zipped = [group for group in zipped if axes.keys() >= {*group}]
     if (count := grid_size(axes, zipped)) > MOST_TRIALS:
         product = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
         errors.append(f"{count:,} combinations ({product}) are more than the {MOST_TRIALS:,} trials of a sweep")

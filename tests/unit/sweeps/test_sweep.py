@@ -117,6 +117,20 @@ def test_all_errors_of_a_grid_are_reported(golden, name, axes, reference_lr):
     golden(f"errors/{name}.txt", "".join(f"{line}\n" for line in caught.value.errors))
 
 
+@pytest.mark.parametrize(
+    "grid",
+    [
+        {"zip": [["gpus", "global_batch_size"]], "exclude": [{"gpus": 3}]},
+        {"zip": [["gpus", "global_batch_size"], ["seed", "none"]]},
+        {"exclude": [{"gpus": 2, "global_batch_size": 1}, {"gpus": 4, "global_batch_size": [1, 2]}, {"sed": 1}]},
+    ],
+)
+def test_only_combinations_of_the_grid_are_checked_beside_an_error_of_its_axes(grid):
+    with pytest.raises(ConfigError) as caught:
+        expanded({"gpus": [1, 2, 4], "global_batch_size": [1, 2, 4], "seed": [0, 1]}, **grid)
+    assert len(caught.value.errors) == 1
+
+
 def test_a_reference_batch_may_be_one_sample():
     (trial,) = expanded({"device_batch_size": [4], "lr_rule": ["linear"]}, setup(reference_batch_size=1))
     assert trial.lr.value == pytest.approx(0.4)
