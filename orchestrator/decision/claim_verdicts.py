@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -199,6 +200,12 @@ def verdicts(claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame)
     """Judge each claim; a claim about cells that are missing or not ok is inconclusive, with the reason."""
     values = _Values(trials, cells)
     return [_verdict(claim, values) for claim in claims]
+
+
+def counts_of(verdicts: Sequence[Verdict]) -> dict[str, int]:
+    """Return how many claims have each verdict that occurs: confirmed, refuted, inconclusive."""
+    found = Counter(verdict.verdict for verdict in verdicts)
+    return {word: found[word] for word in (CONFIRMED, REFUTED, INCONCLUSIVE) if found[word]}
 
 
 def _verdict(claim: Claim, values: _Values) -> Verdict:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 
 import pandas as pd
 
 from orchestrator.decision.candidates import Contenders
-from orchestrator.decision.claim_verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
+from orchestrator.decision.claim_verdicts import Verdict, counts_of
 from orchestrator.decision.eligibility import speeds_known
 from orchestrator.decision.explain import scaling_of, superlinear
 from orchestrator.decision.recommendation import Remark, remark
@@ -100,8 +99,7 @@ def too_few_workers(trials: pd.DataFrame) -> list[Remark]:
 
 def without_objective(trials: pd.DataFrame, cells: pd.DataFrame, claims: Sequence[Verdict]) -> list[Remark]:
     """Return the outcome of the claims and the largest scaling among the cells of a summary."""
-    verdicts = sorted((verdict.verdict for verdict in claims), key=(CONFIRMED, REFUTED, INCONCLUSIVE).index)
-    counted = [remark("claims", counts=dict(Counter(verdicts)))] if claims else []
+    counted = [remark("claims", counts=counts_of(claims))] if claims else []
     return [*counted, *_largest_scaling(trials, cells), remark("not_requested")]
 
 

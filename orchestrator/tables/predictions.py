@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
 from orchestrator.decision.claim_expressions import Claimed
-from orchestrator.decision.claim_verdicts import UNDECIDED_BY_INTERVAL, Verdict
+from orchestrator.decision.claim_verdicts import UNDECIDED_BY_INTERVAL, Verdict, counts_of
 from orchestrator.store.record import TrialRecord
 from orchestrator.text import numbers
 from orchestrator.text.cell_labels import cell_label, differing_axes
@@ -51,8 +50,8 @@ def claims_document(verdicts: Sequence[Verdict], sweep: str) -> Document:
         about.append(_ONE_PROCESS)
     rows = [_claim_row(verdict, compared) for verdict in verdicts]
     table = TextTable(name="claims", title="Claims", about=about, frame=without_empty(pd.DataFrame(rows)))
-    counts = Counter(verdict.verdict for verdict in verdicts)
-    line = ("Claims", f"{', '.join(f'{count} {word}' for word, count in counts.items())} (tables/{CLAIMS})")
+    counts = ", ".join(f"{count} {word}" for word, count in counts_of(verdicts).items())
+    line = ("Claims", f"{counts} (tables/{CLAIMS})")
     return Document(text=table.document(f"Claims: {sweep}"), tables=[table], line=line)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from orchestrator.decision.claim_expressions import Claim, Claimed, ExpressionError
-from orchestrator.decision.claim_verdicts import Sides, judge, verdicts
+from orchestrator.decision.claim_verdicts import Sides, counts_of, judge, verdicts
 from orchestrator.tables.predictions import claims_document
 from sweeps.status import Status
 from tests.unit.orchestrator.frames import collect
@@ -174,6 +174,13 @@ def test_equal_differences_of_accuracies_are_no_certainty(samples, verdict):
         assert (cell["accuracy_difference_lo"], cell["accuracy_difference_hi"]) == pytest.approx(
             (judgement.lo, judgement.hi)
         )
+
+
+def test_verdicts_are_counted_in_one_order(frames):
+    expressions = ("accuracy() > 2", "accuracy(gpus=2) > 0.95", "accuracy(gpus=2) > 0.5")
+    found = verdicts([Claim.of({"sentence": "So", "expression": expression}) for expression in expressions], *frames)
+    assert list(counts_of(found).items()) == [("confirmed", 1), ("refuted", 1), ("inconclusive", 1)]
+    assert claims_document(found, "demo").line[1].startswith("1 confirmed, 1 refuted, 1 inconclusive (")
 
 
 def test_the_table_tells_how_often_some_verdict_is_wrong(frames):
