@@ -38,7 +38,7 @@ from orchestrator.store.results_folder import JOURNAL
 from sweeps.errors import UnknownChoice, close_to
 from sweeps.gpus import gpu_named
 from sweeps.metric import usual_name
-from sweeps.rerun_selection import label_axes
+from sweeps.rerun_selection import is_label, label_axes
 
 SCRIPTS = (".py", ".sh")
 FILES_OF_CONFIGS = (".yaml", ".yml")
@@ -160,6 +160,8 @@ def no_choice(group: str, value: str, options: Sequence[str]) -> str:
 
 def left_out(text: str, axes: Mapping[str, Any], axis: str = "") -> str:
     """Return the line that leaves out values of an axis: `sqrt`, `lr_rule=sqrt` or `{lr_rule: sqrt}`; else empty."""
+    if is_label(text):
+        text = ",".join(f"{name}:{value}" for name, value in label_axes(text).items())
     values = re.sub(r"""['"\[\] ]""", "", text).strip("{}")
     names = re.findall(r"([\w.]+):", values)
     if len(names) > 1 and {*names} <= {*axes}:  # one combination: `{gpus: 2, lr_rule: sqrt}`
