@@ -246,6 +246,7 @@ CHOSEN = {
     "model.lora": ["sweep=lm_scaling", "model=hf", "model.path=none"],
     "model.pretrained": ["sweep=lm_scaling", "model=hf", "model.path=none"],
     "data.": ["sweep=batch_scaling", "data=cifar10"],
+    "data.size": ["sweep=batch_scaling", "data=imagefolder", "data.path=none"],
     "schedule.": ["sweep=batch_scaling", "schedule=cosine"],
 }
 """The choices that have the keys of a group."""
