@@ -117,7 +117,7 @@ def mark(kind: str, encoding: Mapping[str, Any], *, where: str = "", **look: Any
     return {**layer, "transform": [{"filter": where}]} if where else layer
 
 
-ABOUT_INTERVALS = "Lines and bands: 95% intervals over the seeds."
+ABOUT_INTERVALS = "Bands, and lines across marks: 95% intervals over the seeds."
 
 GREY = "#888a8a"
 """The colour of guides, visible on white and on black."""

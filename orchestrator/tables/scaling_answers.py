@@ -25,6 +25,7 @@ from orchestrator.tables.candidates import name_beside, quotient, start_up_matte
 from orchestrator.tables.recommendation_sentences import filled, probability
 from orchestrator.text import numbers
 from orchestrator.text.cell_labels import gpu_word, gpus_in_words
+from orchestrator.text.numbers import suited
 from sweeps.status import Status
 
 
@@ -82,16 +83,17 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
             "of": of,
             "has_start_up": has_start_up,
             # Start-up takes as long with more GPUs, so that the bill may grow by more than the speed.
-            "longer": _longer(fewer, cell, gain * cost) if is_worth and has_start_up and is_dearer else "",
+            "longer": _needed(fewer, cell, gain * cost) if is_worth and has_start_up and is_dearer else "",
+            "here": suited("s", fewer.value("time")).text(fewer.value("time")),
             **_beside(step, cell, recommendation),
         }
         told |= {step.name_of_fewer, step_cell.name}
 
 
-def _longer(fewer: Cell, cell: Cell | None, gpus: float) -> str:
-    """Return how many times as long runs must be for speed to grow by as much as cost: `1.1`; empty if unknown.
+def _needed(fewer: Cell, cell: Cell | None, gpus: float) -> str:
+    """Return the least training time with fewer GPUs from which speed grows by as much as cost; empty if unknown.
 
-    `gpus`: the GPUs of the cell, as a multiple. Training is as many times as long, and start-up stays.
+    `gpus`: the GPUs of the cell, as a multiple. Start-up stays as it is.
     """
     if cell is None:
         return ""
@@ -99,11 +101,13 @@ def _longer(fewer: Cell, cell: Cell | None, gpus: float) -> str:
     needed = math.sqrt(gpus)
     train_s, more_train_s = fewer.value("time"), cell.value("time")
     start_s, more_start_s = fewer.value("total_time") - train_s, cell.value("total_time") - more_train_s
-    times = (needed * more_start_s - start_s) / (train_s - needed * more_train_s)
-    if not 0 < times < math.inf:  # odd times of a damaged journal
+    least_s = train_s * (needed * more_start_s - start_s) / (train_s - needed * more_train_s)
+    if not 0 < least_s < math.inf:  # odd times of a damaged journal
         return ""
-    # Rounded up: a shorter run does not pay.
-    return f"{math.ceil(10 * times) / 10:.1f}" if times < 10 else f"{math.ceil(times):,}"
+    unit = suited("s", least_s)
+    # Two digits, rounded up: a shorter training does not pay.
+    digit = 10.0 ** (math.floor(math.log10(least_s / unit.size)) - 1)
+    return f"{math.ceil(least_s / unit.size / digit) * digit:,.3g} {unit.name}"
 
 
 def _from_to(fewer: str, name: str) -> str:

@@ -101,9 +101,10 @@ def lines_of(end: SweepEnd, width: int) -> list[Text]:
         [line for place in places if place in kept for line in blocks[place][1]]
         for places in (range(1), range(1, len(table) + 1), range(len(table) + 1, len(blocks)))
     )
+    whole = _last(end, text, f"{_trials(end)}; ")
+    if not heading and (more := _height([whole], width) - _height([last], width)) <= room:
+        last, room = whole, room - more
     has_space = room >= 2
-    if not heading and _height([whole := _last(end, text, f"{_trials(end)}; ")], width) <= _height([last], width):
-        last = whole
     before = [*heading, *headline]
     return [*before, *_block(figures, has_space=has_space), *_block([*known, *last_step], has_space=has_space), last]
 
