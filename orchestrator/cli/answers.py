@@ -10,6 +10,7 @@ import shlex
 import shutil
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from pkgutil import resolve_name
 
 from orchestrator.cli.recorded_arguments import continued, is_folder
@@ -17,6 +18,7 @@ from orchestrator.config.commands import program
 from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.key_checks import value_errors
 from orchestrator.config.overrides import key_of, rewritten, with_command, with_search_path
+from orchestrator.config.schema import value_at
 from orchestrator.config.suggestions import SCRIPTS, instead_of_word, suggested_in, with_known_choices
 from sweeps.errors import ConfigError
 from sweeps.rerun_selection import is_label
@@ -69,21 +71,23 @@ def check_command(own: Sequence[str], flags: Namespace, words: Sequence[str]) ->
     from orchestrator.config.composition_errors import CompositionError
 
     errors: list[str] = []
-    varied = resolve_name("trainables.command.options:varied")
+    sweep = [] if has_sweep else ["sweep=batch_scaling"]
     kept = [word for word in with_search_path(overrides, flags.config_dir) if key_of(word) != "mode"]
     if is_submission:
         instead = instead_of_word(words[0])
         kept += suggested_in(instead)
         errors += [] if suggested_in(instead) else [instead]
-        words = varied(["torchrun", "--nproc_per_node={gpus}", "train.py"])
+        words = ["torchrun", "--nproc_per_node={gpus}", "train.py"]
     else:
         modes = [word for word in own if key_of(word) == "mode"]
         errors += [line for word in modes for line in value_errors({"mode": word.partition("=")[2]}, ["mode"])]
         kept += with_known_choices(modes)
         with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
-        words = list(map(with_known_names, words)) if any("{" in word for word in words) else varied(words)
-    sweep = [] if has_sweep else ["sweep=batch_scaling"]
+        words = list(map(with_known_names, words))
     with initialised():
+        if is_submission or not any("{" in word for word in words):
+            varied = resolve_name("trainables.command.options:varied")
+            words = varied(words, has_epochs=_has_epochs([*sweep, *kept]))
         try:
             line, _ = command_line(Composition(rewritten(with_command([*sweep, *kept, "--", *words]))).arguments)
         except CompositionError as error:
@@ -95,6 +99,21 @@ def check_command(own: Sequence[str], flags: Namespace, words: Sequence[str]) ->
             except ConfigError as error:
                 errors += [message for message in error.errors if not message.startswith("write ")]
     raise ConfigError([*dict.fromkeys(errors), f"{reason}: {line}"])
+
+
+def _has_epochs(overrides: Sequence[str]) -> bool:
+    """Return whether the sweep of these overrides, corrected if need be, has a budget of epochs."""
+    from orchestrator.config.composition_errors import CompositionError
+
+    corrected: Sequence[str] = ()
+    # What no correction mends is told with the line.
+    with suppress(ConfigError):
+        try:
+            return value_at(Composition(rewritten(overrides)).config, "budget.epochs") is not None
+        except CompositionError as error:
+            corrected = error.corrected
+        return value_at(Composition(rewritten(corrected)).config, "budget.epochs") is not None
+    return False
 
 
 def _without_dashes(own: Sequence[str], overrides: Sequence[str]) -> list[str]:

@@ -257,7 +257,9 @@ def command_errors(composition: Composition, errors: Sequence[str]) -> Iterator[
     for wrong, right in replaced:
         # A file's name may be part of another one.
         words = [word.replace(wrong, right) if word == wrong or "{" in wrong else word for word in words]
-    words = pkgutil.resolve_name("trainables.command.options:varied")(words) if is_fixed else words
+    if is_fixed:
+        has_epochs = value_at(composition.config, "budget.epochs") is not None
+        words = pkgutil.resolve_name("trainables.command.options:varied")(words, has_epochs=has_epochs)
     rates = rates if "{lr}" in str(words) else []
     # The sweep has the name of its script.
     kept = [word for word in arguments if key_of(word) not in ("trainable", "trainable.argv") and word != own_name]

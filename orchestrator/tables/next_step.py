@@ -46,11 +46,20 @@ class NextStep:
 
 
 def next_step(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
-    """Return what to do next: settle the verdict, or else extend the axis at whose edge the choice is."""
+    """Return what to do next: settle the verdict, or else extend the axis at whose edge the choice is.
+
+    Without a metric, no number of seeds settles it.
+    """
+    is_too_short = (
+        recommendation.headline.code == "no_speed" and recommendation.headline.values["fault"] == Fault.TOO_SHORT
+    )
+    metric = _metric_in_output(trials)
+    if metric and not is_too_short and recommendation.terms.metric.score(trials).isna().all():
+        return _as_another_sweep(recommendation, trials, "to read the metric", "metric", metric=metric)
     if recommendation.commands:
         settling = _cost_of_settling(recommendation, trials)
         return NextStep(text=settling, command=recommendation.commands[0], short="same command with mode=settle")
-    if recommendation.headline.code == "no_speed" and recommendation.headline.values["fault"] == Fault.TOO_SHORT:
+    if is_too_short:
         return _longer(recommendation, trials)
     chosen = recommendation.chosen
     if chosen is None:
@@ -74,16 +83,32 @@ def _longer(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
     arguments = recommendation.terms.arguments
     epochs = trials.loc[trials["timing_fault"] == Fault.TOO_SHORT.value, "epochs"].median()
     argv = [argument for argument in arguments if argument.startswith("trainable.argv=")]
-    if not epochs >= 1 or any("{epochs}" not in words for words in argv):
-        return NextStep(text="train longer: the timed windows are too short")
+    is_fixed = any("{epochs}" not in words for words in argv)
+    if not epochs >= 1 or is_fixed:
+        passed = ", and the command receives no {epochs}" if is_fixed else ""
+        return NextStep(text=f"train longer: the timed windows are too short{passed}")
+    metric = _metric_in_output(trials)
+    text = f"to train for {_LONGER} times as many epochs{', and read the metric' * bool(metric)}"
+    budget = f"budget.epochs={epochs * _LONGER:.0f}"
+    return _as_another_sweep(recommendation, trials, text, "longer", budget=budget, metric=metric)
+
+
+def _metric_in_output(trials: pd.DataFrame) -> str:
+    """Return the override that reads the metric which was found in the trials' output; empty if none was."""
     found = [match for note in trials["note"].dropna() if (match := _DECLARATION.search(note))]
-    metric = [f"trainable.metrics.{found[0]['name']}={found[0]['value']}"] if found else []
+    return f"trainable.metrics.{found[0]['name']}={found[0]['value']}" if found else ""
+
+
+def _as_another_sweep(
+    recommendation: Recommendation, trials: pd.DataFrame, text: str, ending: str, *, budget: str = "", metric: str = ""
+) -> NextStep:
+    """Return the step to the same sweep with another budget and with a metric, under a name with this ending."""
     # Other trainings are another sweep.
-    changes = [f"budget.epochs={epochs * _LONGER:.0f}", f"sweep.name={trials['sweep'].iloc[0]}_longer", *metric]
-    dropped = ("mode=", "rerun=", "budget.", "sweep.name=")
+    changes = [*filter(None, [budget, f"sweep.name={trials['sweep'].iloc[0]}_{ending}", metric])]
+    dropped = ("mode=", "rerun=", "sweep.name=", *(["budget."] if budget else []))
     return NextStep(
-        text=f"to train for {_LONGER} times as many epochs{', and read the metric' * bool(metric)}",
-        command=command(arguments, changes, dropped),
+        text=text,
+        command=command(recommendation.terms.arguments, changes, dropped),
         short=f"same command with {' '.join(map(shell_word, changes))}",
     )
 

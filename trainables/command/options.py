@@ -1,4 +1,4 @@
-"""Options of launchers and scripts that take the number of GPUs, the batch or the learning rate."""
+"""Options of launchers and scripts that take the number of GPUs, the batch, the learning rate or the epochs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _OF_PLACEHOLDERS = {
     "lr": re.compile(r"--((base|init(ial)?|peak)[_-])?(lr|learning[_-]?rate)"),
 }
 """Options by the placeholder that their number stands for."""
+_EPOCHS = re.compile(r"--((n|num|max|total|train(ing)?)[_-]?)*epochs?")
 
 _MPI = ("-np", "{gpus}")
 _LAUNCHERS = {
@@ -24,13 +25,14 @@ _LAUNCHERS = {
 """Programs that start a process for each GPU, with the words that tell them how many."""
 
 _QUOTED = re.compile(r"""["'](--?[\w-]+)["']""")
-_HUGGING_FACE = ("--per_device_train_batch_size", "--learning_rate")  # no script that takes them has them as text
+_HUGGING_FACE = ("--per_device_train_batch_size", "--learning_rate", "--num_train_epochs")
+"""Options of scripts that do not have them in their text."""
 
 
-def varied(words: Sequence[str]) -> list[str]:
+def varied(words: Sequence[str], *, has_epochs: bool) -> list[str]:
     """Return a command's words with placeholders for its numbers of GPUs, batch and rate; added where it has none.
 
-    Added options are those that the script has in its text.
+    Added options are those that the script has in its text; an option for epochs only if the budget `has_epochs`.
     """
     varied: list[str] = []
     launcher = PurePath(words[0]).name if words else ""
@@ -48,7 +50,10 @@ def varied(words: Sequence[str]) -> list[str]:
         options = [option for option in own if _OF_PLACEHOLDERS[name].fullmatch(option)]
         if f"{{{name}}}" not in " ".join(varied):
             varied += [[*options, usual][0], f"{{{name}}}"]
-    return varied
+    options = [option for option in own if _EPOCHS.fullmatch(option)]
+    # A number that the user gives stays.
+    is_given = any(_EPOCHS.fullmatch(word.partition("=")[0]) for word in words) or "{epochs}" in " ".join(words)
+    return [*varied, options[0], "{epochs}"] if has_epochs and options and not is_given else varied
 
 
 def with_gpus(words: Sequence[str]) -> list[str]:

@@ -416,3 +416,13 @@ def test_a_command_without_a_sweep_has_its_other_errors(wrong, folder, capsys):
     assert main([wrong, "--", "python", "train.py"]) == 2
     *told, line = capsys.readouterr().err.splitlines()
     assert told and all(wrong.partition("=")[0] in error for error in told) and "mode=bogus" not in line
+
+
+@pytest.mark.parametrize(
+    ("own", "is_passed"), [("", True), ("epochs=3", True), ("steps=20", False), ("budget.seconds=9", False)]
+)
+def test_the_line_of_a_command_passes_the_epochs_of_its_budget(own, is_passed, folder, capsys):
+    (folder / "train.py").write_text("add_argument('--num-epochs')")
+    assert main([*own.split(), "mode=plan", "--", "python", "train.py"]) == 2
+    words = shlex.split(capsys.readouterr().err.splitlines()[-1].partition("python -m orchestrator ")[2])
+    assert ("{epochs}" in words) == is_passed and main(words) == 0

@@ -66,3 +66,15 @@ def test_a_cell_that_was_timed_once_is_timed_again_at_an_unknown_cost():
     trials, _, recommendation = decided_with_frames(once)
     step = next_step(recommendation, trials)
     assert step.command.endswith("mode=settle") and step.text.startswith("to be surer of 2×")
+
+
+def test_without_a_metric_the_step_reads_the_one_in_the_output():
+    declared = "trainable.metrics.val_accuracy={regex: 'val_accuracy ([0-9.]+)'}"
+    note = f'no metric to choose by was read; the output has one: "{declared}"; more'
+    for metrics, is_told in ({"samples_per_s": 100.0}, True), (measured(100, 0.9), False):
+        records = [record_of(gpus, 0, metrics=metrics, note=note) for gpus in (1, 2)]
+        arguments = ["sweep=batch_scaling", "sweep.name=demo", "mode=settle"]
+        trials, _, recommendation = decided_with_frames(records, arguments=arguments)
+        step = next_step(recommendation, trials)
+        assert step.command.endswith(f'sweep.name=demo_metric "{declared}"') == is_told
+        assert ("mode=settle" in step.command) != is_told

@@ -35,7 +35,7 @@ ADDED = "--bs {device_batch_size} --lr {lr}"
     ],
 )
 def test_the_line_to_type_varies_the_numbers_of_a_command(command, told):
-    assert " ".join(varied(command.split())) == told
+    assert " ".join(varied(command.split(), has_epochs=True)) == told
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,24 @@ def test_the_line_to_type_varies_the_numbers_of_a_command(command, told):
             "--micro-batch {device_batch_size} --base_lr {lr}",
         ),
         ("@option('-b', '--lr')", "-b {device_batch_size} --lr {lr}"),
-        ('HfArgumentParser("--eval-batch")', "--per_device_train_batch_size {device_batch_size} --learning_rate {lr}"),
-        ('add_argument("--epochs")', ADDED),
+        (
+            'HfArgumentParser("--eval-batch")',
+            "--per_device_train_batch_size {device_batch_size} --learning_rate {lr} --num_train_epochs {epochs}",
+        ),
+        ('add_argument("--eval-epochs")', ADDED),
+        ('add_argument("--epochs")', f"{ADDED} --epochs {{epochs}}"),
+        ('add_argument("--num-epochs")', f"{ADDED} --num-epochs {{epochs}}"),
     ],
 )
 def test_added_options_are_those_of_the_script(source, added, tmp_path):
     script = tmp_path / "t.py"
     script.write_text(source)
     for launcher in (["python"], ["torchrun", "--nproc_per_node={gpus}"]):
-        assert " ".join(varied([*launcher, str(script)])) == " ".join([*launcher, str(script), added])
+        assert " ".join(varied([*launcher, str(script)], has_epochs=True)) == " ".join([*launcher, str(script), added])
+
+
+def test_epochs_are_passed_to_scripts_that_are_given_none(tmp_path):
+    script = tmp_path / "t.py"
+    script.write_text('add_argument("--epochs")')
+    for given, has_epochs, count in ((["--epochs=3"], True, 0), (["{epochs}"], True, 1), ([], False, 0), ([], True, 1)):
+        assert " ".join(varied(["python", str(script), *given], has_epochs=has_epochs)).count("{epochs}") == count
