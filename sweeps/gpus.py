@@ -55,8 +55,8 @@ GPUS: Mapping[str, GpuModel] = {
 
 def gpu_named(name: str) -> GpuModel | None:
     """Return the GPU by its name: `NVIDIA H100 80GB HBM3`. None if it is not known."""
-    words = re.split(r"[ -]", name)
-    known = [part for part in GPUS if set(part.split()) <= set(words)]
+    words = {*re.split(r"[ -]", name.lower())}
+    known = [part for part in GPUS if {*part.lower().split()} <= words]
     return GPUS[max(known, key=len)] if known else None
 
 

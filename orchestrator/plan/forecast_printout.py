@@ -55,6 +55,8 @@ def forecast_text(plan: Plan, request: Request) -> str:
     source, *others = dict.fromkeys(row["from"] for row in shown)
     of_all = "" if others else f"; from {source}"
     empty = [key for key in shown[0] if all(row[key] == "" for row in shown) or (key == "from" and of_all)]
+    why_unsure = list(_why_unsure(cells))
+    empty += [] if why_unsure else ["train s"]
     lacks_memory = all(trial.device == "cpu" for trial in plan.trials) and "peak GB" in empty
     is_disturbed = any(cell["source"] == DISTURBED for cell in cells)
     lines = [
@@ -65,7 +67,7 @@ def forecast_text(plan: Plan, request: Request) -> str:
         f"on {', '.join(describe(node) for node in plan.nodes)}; ± and ranges cover 90%{of_all}",
         *(["memory is forecast for GPUs only"] if lacks_memory else []),
         *(["disturbed: other programs ran beside the rehearsal; mode=forecast repeats it"] if is_disturbed else []),
-        *_why_unsure(cells),
+        *why_unsure,
         *time_and_cost(plan, report.price_per_gpu_hour, report.currency or ""),
     ]
     if report.target is not None and not any(cell["target_s"] for cell in cells):
@@ -163,8 +165,10 @@ def _forecast_line(
         "peak GB": _about(cell["peak_memory_gb"]),
         "samples/s": _about(cell["samples_per_s"]),
         "speed-up": gain,
+        # As uncertain as the speed, and the cost as the trial's length.
+        "train s": _value(cell["train_s"]),
         "trial s": _about(cell["duration_s"]),
-        f"cost {currency or ''}".rstrip(): _about(cell["cost"]),
+        f"cost {currency or ''}".rstrip(): _value(cell["cost"]),
         "offer": printable_line(cell["offer"]["name"]) if cell["offer"] else "",
         "target s": _about(cell["target_s"]),
         "target cost": _about(cell["cost_to_target"]) + (" *" if cell["is_efficient"] else ""),
@@ -173,6 +177,10 @@ def _forecast_line(
 
 
 _FAR = 1.0  # a wider interval is a range: nothing is more than 100% below
+
+
+def _value(estimate: Mapping[str, float] | None) -> str:
+    return "" if estimate is None else number(estimate["value"])
 
 
 def _about(estimate: Mapping[str, float] | None) -> str:
@@ -184,5 +192,6 @@ def _about(estimate: Mapping[str, float] | None) -> str:
         return number(value)
     reach = max(hi / value, value / lo) - 1 if lo > 0 else hi / value - 1
     if reach > _FAR:
-        return f"{number(value)} ({number(float(f'{lo:.2g}'))}–{number(float(f'{hi:.2g}'))})"
+        ends = (number(float(f"{end:.2g}")) for end in (lo, hi))
+        return f"{number(value)} ({'–'.join(end.rstrip('0').rstrip('.') if '.' in end else end for end in ends)})"
     return f"{number(value)} ±{reach:.0%}" if reach else number(value)

@@ -16,7 +16,7 @@ from sweeps.gpus import GPUS, gpu_named, name_errors
     ],
 )
 def test_the_longest_part_of_a_name_counts(name, known):
-    assert gpu_named(name) == GPUS[known]
+    assert gpu_named(name) == gpu_named(name.lower()) == GPUS[known]
     assert list(name_errors(name)) == []
 
 

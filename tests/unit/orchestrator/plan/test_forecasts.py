@@ -333,5 +333,5 @@ def test_a_wide_interval_is_a_range():
     assert [_about({"value": 12.0, "lo": lo, "hi": hi}) for lo, hi in ((12, 12), (10, 15), (4.123, 37.2))] == [
         "12.0",
         "12.0 ±25%",
-        "12.0 (4.10–37.0)",
+        "12.0 (4.1–37)",
     ]
