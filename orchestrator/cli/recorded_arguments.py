@@ -168,9 +168,8 @@ def _folder_of_sweep(place: str, given: Mapping[str, str]) -> Path | None:
     if "sweep.name" in given:
         return None
     choices = ", ".join(f"results_dir={sweep}" for sweep in sweeps)
-    raise ConfigError(
-        [f"mode={given['mode']} in {folder}: {f'choose one: {choices}' if sweeps else 'there are no results'}"]
-    )
+    problem = f"choose one: {choices}" if sweeps else "there are no results"
+    raise ConfigError([f"mode={given.get('mode', 'run')} in {folder}: {problem}"])
 
 
 def _remark(history: History, own: Sequence[str]) -> str:
@@ -212,10 +211,11 @@ def command_here(arguments: Sequence[str]) -> str:
     """
     given = {key_of(argument): argument.partition("=")[2].strip("'\"") for argument in arguments}
     settles = given.get("mode") == "settle"
+    place = given.get("results_dir", DEFAULT_PLACE)
     folder = None
     with nullcontext() if settles else suppress(ConfigError):
-        if settles or not given.keys().isdisjoint(PLACES):
-            folder = _folder_of_sweep(given.get("results_dir", DEFAULT_PLACE), given)
+        if "://" not in place and (settles or not given.keys().isdisjoint(PLACES)):
+            folder = _folder_of_sweep(place, given)
     return command_again(str(folder), arguments) if folder else ""
 
 

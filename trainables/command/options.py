@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 _OF_PLACEHOLDERS = {
@@ -74,7 +76,10 @@ def with_gpus(words: Sequence[str]) -> list[str]:
 
 def _options_in(words: Sequence[str]) -> list[str]:
     """Return the options that a command's scripts have in their text, in its order; the scripts are not run."""
-    scripts = [Path(word) for word in words if word.endswith(".py") and Path(word).is_file()]
-    texts = [script.read_text(errors="replace") for script in scripts]
+    texts: list[str] = []
+    # Unlike pathlib's, this function takes a text that no file can have as its name.
+    for script in (word for word in words if word.endswith(".py") and os.path.isfile(word)):
+        with suppress(OSError):  # without permission; the trial's own error says so
+            texts.append(Path(script).read_text(errors="replace"))
     own = [option for text in texts for option in _QUOTED.findall(text)]
     return own + [option for option in _HUGGING_FACE if any("HfArgumentParser" in text for text in texts)]

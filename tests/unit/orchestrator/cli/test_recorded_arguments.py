@@ -86,6 +86,17 @@ def test_settle_in_a_folder_names_its_command(words, folder, capsys):
 
 
 @pytest.mark.parametrize(
+    "place",
+    ["results_dir=none", "results_dir=results", "results_dir=s3://bucket/x", "mode=settle results_dir=s3://b/x"],
+)
+def test_a_place_without_one_sweep_asks_for_the_sweep(place, folder, capsys):
+    for name in "ab":
+        write_results(folder / "results" / name, "sweep=batch_scaling")
+    assert main(place.split()) == 2
+    assert capsys.readouterr().err.startswith("choose a sweep")
+
+
+@pytest.mark.parametrize(
     "words",
     [
         *("compare a b", "diff results/a results/b", "mode=compare a b", "report a report.html=false"),

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from trainables.command.options import varied
@@ -60,6 +62,18 @@ def test_added_options_are_those_of_the_script(source, added, tmp_path):
     script.write_text(source)
     for launcher in (["python"], ["torchrun", "--nproc_per_node={gpus}"]):
         assert " ".join(varied([*launcher, str(script)], has_epochs=True)) == " ".join([*launcher, str(script), added])
+
+
+def test_a_script_that_cannot_be_read_has_the_usual_options(tmp_path, monkeypatch):
+    unreadable = tmp_path / "t.py"
+    unreadable.touch()
+
+    def denied(*_, **__):
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    for script in (str(unreadable), f"{'x' * 300}.py"):
+        assert " ".join(varied([script], has_epochs=True)) == f"{script} {ADDED}"
 
 
 def test_epochs_are_passed_to_scripts_that_are_given_none(tmp_path):
