@@ -58,16 +58,22 @@ _EXPECTED = ("epoch", "loss", "val_accuracy")
 def curves_frame(folder: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.DataFrame, list[Problem]]:
     """Return the rows of these trials: `trial_id` (a category), `epoch`, and every numeric figure that any row has.
 
-    Figures that a row lacks are NaN. The second value holds a problem for everything that could not be read. A missing
-    file is a problem; an empty one is not, because its trial ended before its first epoch.
+    Figures that a row lacks are NaN. The second value holds a problem for everything that could not be read, and
+    one for all trials without a folder. A missing file is a problem; an empty one is not, because its trial ended
+    before its first epoch.
     """
     names: list[str] = []
     parts: list[Columns] = []
     problems: list[Problem] = []
     if not folder.trials.is_dir():  # `store.results` reports this once
         return _frame(names, parts), problems
+    absent = 0
     for trial_id in trial_ids:
-        columns, damages = _columns_of(_content(folder, trial_id))
+        content = _content(folder, trial_id)
+        if content is None:
+            absent += 1
+            continue
+        columns, damages = _columns_of(content)
         where = f"{folder.trials.name}/{trial_id}/{METRICS}"
         problems += [Problem(where=where, what=damage) for damage in damages]
         if columns:
@@ -77,13 +83,18 @@ def curves_frame(folder: ResultsFolder, trial_ids: Iterable[str]) -> tuple[pd.Da
     if more > 0:  # a folder may lack all its curves
         problems = problems[:_MOST_PROBLEMS]
         problems.append(Problem(where="trials", what=f"{more} more curves are missing or damaged"))
+    if absent:
+        what = f"this copy of the results lacks the folders of some trials: {absent}"
+        problems.append(Problem(label="Curves", what=what))
     return _frame(names, parts), problems
 
 
-def _content(folder: ResultsFolder, trial_id: str) -> bytes | str:
-    """Return the contents of the file, or why it cannot be read."""
+def _content(folder: ResultsFolder, trial_id: str) -> bytes | str | None:
+    """Return the contents of the file, or why it cannot be read; None without a folder of the trial."""
     try:
         path = folder.metrics(trial_id)
+        if not path.parent.exists():
+            return None
         if not path.is_file():
             return "is not a file" if path.exists() else "there is no such file"
         if path.stat().st_size > MOST_BYTES:

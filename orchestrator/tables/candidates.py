@@ -159,20 +159,31 @@ def _table(
     if not cells:
         return None
     axes, others = _of_axes(cells)
-    names = [cell_label({**cell.values, **cell.further}, others) for cell in cells]
-    rates = [f", LR {cell.values['lr']:.3g}" if _has_rate(cell) else "" for cell in cells]
-    named = list(zip(names, rates, strict=True))
     lines = [line for line in _lines(recommendation, cells) if {*line.texts} - {"", "-"}]
     return Candidates(
         cells=cells,
         roles=[roles[cell.cell_id] for cell in cells],
         n_called=len(called),
         heading=f"{gpu_word(on_cpu=recommendation.on_cpu, one=True)}×batch rule",
-        # Cells that differ in the rate alone have it in their names, too.
-        names=[name + rate if names.count(name) > named.count((name, rate)) else name for name, rate in named],
+        names=_names(cells, others),
         setups=[_setup(cell, on_cpu=recommendation.on_cpu) for cell in cells],
         lines=[*axes, *lines],
     )
+
+
+def _names(cells: Sequence[Cell], axes: Sequence[str]) -> list[str]:
+    """Return the cells' names with these axes, to which alike ones add the axes or the rate in which they differ."""
+    short = [cell_label({**cell.values, **cell.further}, axes) for cell in cells]
+    names: list[str] = []
+    for cell, name in zip(cells, short, strict=True):
+        alike = [other for other, its_name in zip(cells, short, strict=True) if its_name == name]
+        differing = [axis for axis in cell.further if len({other.further[axis] for other in alike}) > 1]
+        has_rates = all(map(_has_rate, alike)) and len({other.values["lr"] for other in alike}) > 1
+        # The rate tells the multiplier.
+        is_rate = has_rates and differing in ([], [OF_RATE])
+        label = cell_label({**cell.values, **cell.further}, [*axes, *(() if is_rate else differing)])
+        names.append(f"{label}, LR {cell.values['lr']:.3g}" if is_rate else label)
+    return names
 
 
 def _setup(cell: Cell, *, on_cpu: bool) -> str:
@@ -290,14 +301,16 @@ def _lines(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Li
     yield _time(recommendation, cells)
     yield from _speeds(recommendation, cells)
     yield from _metric(recommendation, cells)
-    yield Line(
-        name="p_best",
-        title=IS_BEST,
-        note=f"or within {numbers.percent(TIE)}%",
-        short_note=f"±{numbers.percent(TIE)}%",
-        texts=[_chance(cell.p_best) for cell in cells],
-        rank=2,
-    )
+    # Without an answer, the cells that it lacks may be better.
+    if recommendation.cell_id is not None:
+        yield Line(
+            name="p_best",
+            title=IS_BEST,
+            note=f"or within {numbers.percent(TIE)}%",
+            short_note=f"±{numbers.percent(TIE)}%",
+            texts=[_chance(cell.p_best) for cell in cells],
+            rank=2,
+        )
     if not recommendation.on_cpu:
         yield _amount("cost", recommendation, cells)
     if recommendation.terms.report.objective == "energy":

@@ -45,12 +45,12 @@ def not_counted(end: SweepEnd) -> str:
     out_of_memory = cells[cells["status"] == Status.OOM.value]
     # Without an answer there is room for the reason.
     is_infeasible = (trials["status"] == Status.INFEASIBLE.value) & (recommendation.chosen is None)
-    why_infeasible = trials.loc[is_infeasible, "note"].unique()
+    reasons = trials.loc[is_infeasible, "note"].astype(str).str.split(" (", regex=False).str[0].unique()
     values = {
         "statuses": trials.loc[~ok, "status"].value_counts().to_dict(),
         "places": {
             Status.OOM.value: _places_of_oom(out_of_memory) if len(out_of_memory) < len(cells) else "",
-            Status.INFEASIBLE.value: str(why_infeasible[0]).partition(" (")[0] if len(why_infeasible) == 1 else "",
+            Status.INFEASIBLE.value: ("e.g. " if len(reasons) > 1 else "") + reasons[0] if len(reasons) else "",
         },
         "faults": int(len(faults)),
         "fault": faults.iloc[0] if faults.nunique() == 1 else None,

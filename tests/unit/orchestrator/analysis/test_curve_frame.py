@@ -80,13 +80,23 @@ def test_foreign_content_is_a_problem(results_folder, content, problem):
 
 def test_a_missing_file_is_a_problem(results_folder):
     results_folder.metrics("a").mkdir(parents=True)
+    results_folder.metrics("gone").parent.mkdir()
     problems = [str(problem) for problem in curves_frame(results_folder, ["a", "gone", "../away"])[1]]
     assert problems[0].startswith("trials/a/metrics.jsonl: ") and "not a file" in problems[0]
     assert problems[1].startswith("trials/gone/metrics.jsonl: ") and "no such file" in problems[1]
     assert "not a trial id" in problems[2]
 
 
+def test_trials_that_were_not_copied_are_no_damage(results_folder):
+    write(results_folder, "a", b'{"epoch":1,"loss":1}\n')
+    frame, problems = curves_frame(results_folder, ["a", "b", "c"])
+    assert [(problem.label, problem.where) for problem in problems] == [("Curves", "")] and len(frame) == 1
+    assert str(problems[0]).endswith(": 2")
+
+
 def test_many_missing_curves_are_abridged(results_folder):
+    for number in range(1000):
+        results_folder.metrics(f"t{number}").parent.mkdir(parents=True)
     problems = curves_frame(results_folder, [f"t{number}" for number in range(1000)])[1]
     assert len(problems) == 21 and "980 more" in str(problems[-1])
 

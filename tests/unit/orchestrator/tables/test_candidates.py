@@ -101,6 +101,8 @@ def test_the_chosen_cell_and_the_baseline_stay_in_a_short_table(recommendation):
     assert labels(Candidates.of(recommendation, most=2)) == [("2×64 none", "use now"), ("1×32 none", "baseline")]
     missing = Candidates.of(replace(recommendation, cell_id=None), most=1)
     assert labels(missing) == [("1×32 none", "baseline")] and missing.n_called == 0
+    # Nothing is the best where there is no answer.
+    assert "p_best" in texts(Candidates.of(recommendation)) and "p_best" not in texts(missing)
     assert Candidates.of(replace(recommendation, shortlist=())) is None
 
 
@@ -242,7 +244,8 @@ def test_further_axes_in_which_rows_differ_have_columns():
     assert recommendation.name == "2×32 none, momentum=0.9"
     assert recommendation.runner_up.values["name"] == "2×32 none, momentum=0.5"
     candidates = Candidates.of(recommendation)
-    assert candidates.names == ["2×32 none", "2×32 none", "1×32 none"]
+    # Names that would be alike tell what differs.
+    assert candidates.names == ["2×32 none, momentum=0.9", "2×32 none, momentum=0.5", "1×32 none"]
     assert candidates.roles == ["use now", "runner-up", "baseline, cheapest"]
     line = candidates.lines[0]
     assert (line.title, line.texts, line.rank) == ("momentum", ["0.9", "0.5", "0.9"], 0)

@@ -65,6 +65,11 @@ TOO_MANY_GPUS = [
         ([*CLEAR, *another(**DISTURBED)], "3 disturbed:", "not in the answer"),
         ([*CLEAR, *TOO_MANY_GPUS], "3 infeasible:", "not in the answer"),
         (TOO_MANY_GPUS, "3 infeasible (needs 4 GPUs", "there is room for 2)"),
+        (
+            [*TOO_MANY_GPUS[:2], replace(TOO_MANY_GPUS[2], note="needs 1 rank (vm)")],
+            "3 infeasible (e.g. needs 4",
+            "for 2)",
+        ),
         ([*CLEAR, *another(Status.FAILED)], "3 failed:", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "budget")], "3 skipped:", "1 cell without a result may be better"),
         ([*CLEAR, *another(Status.SKIPPED, "phases")], "3 skipped:", "not in the answer"),
