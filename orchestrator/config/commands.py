@@ -91,7 +91,7 @@ def command(overrides: Sequence[str], extra: Sequence[str], dropped: Sequence[st
     """Return the shell command with the user's overrides, except those that begin with `dropped`, and extra ones."""
     # A program gave a section that no command line can express.
     if any(override.endswith(FROM_PROGRAM) for override in overrides):
-        return f"run_sweep(…, {', '.join(map(repr, extra))})"
+        return f"run_sweep({', '.join(['…', *map(repr, extra)])})"
     beginnings = (*dropped, *["sweep.zip=" for override in extra if override.startswith("sweep.zip=")])
     kept = [override for override in overrides if not f"{key_of(override)}=".startswith(beginnings)]
     return shell_command([*kept, *extra])

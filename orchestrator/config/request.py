@@ -194,6 +194,7 @@ class Terms:
     zips: bool = False  # whether some of these axes advance together
     has_baseline: bool = False  # whether the sweep names the cell that scaling compares with
     unfinished: bool = False  # whether planned trials have not run yet
+    runs: bool = False  # whether a driver runs them now
     nullable: frozenset[str] = frozenset()  # axes with a null value, which frames hold as a missing one
 
     @staticmethod

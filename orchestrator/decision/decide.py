@@ -49,7 +49,12 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, claims: Sequ
     outcome = _of_all_cells(contenders, Alternatives(), [*warnings, *answer])
     # A repetition can only help against load from outside; the headline names other remedies.
     is_disturbed = answer[0].values.get("fault") in (Fault.DISTURBED.value, Fault.STRAGGLER.value)
-    return replace(outcome, commands=(settle_command(terms.arguments),) if is_disturbed else ())
+    return replace(outcome, commands=_settling(terms) if is_disturbed else ())
+
+
+def _settling(terms: Terms) -> tuple[str, ...]:
+    """Return the command that settles the verdict; none while planned trials are still to run."""
+    return () if terms.unfinished else (settle_command(terms.arguments),)
 
 
 def _of_all_cells(contenders: Contenders, alternatives: Alternatives, answer: Sequence[Remark]) -> Recommendation:
@@ -126,7 +131,7 @@ def _with_choice(
         reasons=tuple(reasons(contenders)),
         sensitivity=(*sensitivity(contenders, chosen), *unsettled(contenders, chosen)),
         more_seeds=tuple(_more_seeds(contenders, row, needed) for row in cells_with_few),
-        commands=(settle_command(outcome.terms.arguments),) if cells_with_few or times_again else (),
+        commands=_settling(outcome.terms) if cells_with_few or times_again else (),
     )
 
 

@@ -20,6 +20,8 @@ from rich.console import Console
 
 from orchestrator.analysis.curve_frame import WITH_CURVE, curves_frame
 from orchestrator.analysis.trials import collect
+from orchestrator.config.commands import shell_word
+from orchestrator.config.overrides import literal
 from orchestrator.config.request import Request, Terms
 from orchestrator.decision.claim_expressions import Claim
 from orchestrator.decision.claim_verdicts import Verdict, verdicts
@@ -28,6 +30,7 @@ from orchestrator.decision.recommendation import Recommendation, not_made
 from orchestrator.store import files
 from orchestrator.store.files import write_whole
 from orchestrator.store.history import History
+from orchestrator.store.lock import driver_of
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.results import Problem
 from orchestrator.store.results_folder import ResultsFolder
@@ -74,11 +77,17 @@ def tables_written(
     affect the other steps.
     """
     ends = history.ends
-    missing = sum(trial.trial_id not in ends for trial in planned or ())
+    missing = history.not_run if planned is None else sum(trial.trial_id not in ends for trial in planned)
+    # A driver that writes its own tables runs nothing any more.
+    runs = planned is None and bool(driver_of(folder))
     # A journal may hold trials of a wider grid, which are no part of this run.
     ids = {trial.trial_id for trial in planned or ()} or set(ends)
     of_trials = trial_problems(folder, [record for record in ends.values() if record.trial_id in ids])
     not_run = [Problem(label="Not run", what=have_not_run(missing), fails=True)] if missing else []
+    if runs:
+        so_far = f"{len(ends)} of {max(history.planned, len(ends))} trials so far"
+        watch = shell_word(f"results_dir={literal(str(folder.root))}")
+        not_run = [Problem(label="Running", what=f"{so_far}; mode=watch {watch} shows them")]
     if not ends:
         return SweepEnd(
             folder=folder,
@@ -91,7 +100,7 @@ def tables_written(
     records = list(ends.values())
     arguments = history.driver.get("arguments") or () if arguments is None else arguments
     trials, cells, terms = collect(request, records, arguments)
-    terms = replace(terms, unfinished=history.is_unfinished if planned is None else missing > 0)
+    terms = replace(terms, unfinished=runs or (history.is_unfinished if planned is None else missing > 0), runs=runs)
     steps = _Steps(folder)
     claims = [Claim.of(claim) for claim in request.settings.sweep.claims]
     claim_verdicts = steps.run(CLAIMS, lambda: verdicts(claims, trials, cells)) if claims else []

@@ -327,6 +327,11 @@ class History:
         return frozenset(key for key, trial in self.trials.items() if trial.restarted and not trial.ended)
 
     @property
+    def not_run(self) -> int:
+        """The number of planned trials without an end, as far as the last driver recorded it."""
+        return max(0, (self._open or 0) - len(self._ended_since)) if self.missing is None else self.missing
+
+    @property
     def is_unfinished(self) -> bool:
         """True if the last driver left planned trials without an end, or still runs.
 

@@ -48,13 +48,20 @@ class NextStep:
 def next_step(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
     """Return what to do next: settle the verdict, or else extend the axis at whose edge the choice is.
 
-    Without a metric, no number of seeds settles it.
+    A sweep that runs, or still has trials to run, has other next steps. Without a metric, no number of seeds settles
+    the verdict.
     """
+    terms = recommendation.terms
+    if terms.runs:
+        return NextStep(text="")
+    if terms.unfinished and terms.arguments and recommendation.headline.code != "none_ok":
+        again = command(terms.arguments, [], dropped=())
+        return NextStep(text="to run the rest", command=again, short="same command")
     is_too_short = (
         recommendation.headline.code == "no_speed" and recommendation.headline.values["fault"] == Fault.TOO_SHORT
     )
     metric = _metric_in_output(trials)
-    if metric and not is_too_short and recommendation.terms.metric.score(trials).isna().all():
+    if metric and not is_too_short and terms.metric.score(trials).isna().all():
         return _as_another_sweep(recommendation, trials, "to read the metric", "metric", metric=metric)
     if recommendation.commands:
         settling = _cost_of_settling(recommendation, trials)

@@ -207,3 +207,27 @@ def test_there_is_nothing_to_settle_before_a_sweep_has_results(folder, capsys):
     typed = shlex.split(line.partition("write python -m orchestrator ")[2])
     assert typed == ["sweep=batch_scaling", "report.margin=0.02"]
     assert not (folder / "results" / "batch_scaling").exists()
+
+
+@pytest.mark.parametrize("state", ["running", "interrupted", "finished"])
+def test_a_report_tells_what_has_not_run_and_the_way_on(state, tmp_path, capsys):
+    folder = ResultsFolder(tmp_path / "mine")
+    folder.create()
+    arguments = ["sweep=batch_scaling", f"results_dir={tmp_path}", "sweep.name=mine"]
+    with Journal.open(folder.journal) as journal:
+        counts = {"planned": 4, "open": 4}
+        journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {"arguments": arguments}, **counts})
+        for gpus in (1, 2):
+            metrics = {"samples_per_s": 100.0 * gpus, "samples": 1000, "val_accuracy": 0.9, "epochs": 10}
+            journal.append(Kind.FINISHED, record_of(gpus, 0, metrics=metrics).to_json())
+        if state == "finished":
+            journal.append(Kind.ENDED, {"missing": 0})
+        if state == "running":
+            status = main(["mode=report", f"results_dir={folder.root}"])
+    if state != "running":
+        status = main(["mode=report", f"results_dir={folder.root}"])
+    told = " ".join(capsys.readouterr().out.split())
+    again = f"orchestrator {' '.join(arguments)}"
+    assert ("2 of 4 trials so far" in told and "mode=watch" in told) is (state == "running")
+    assert ("2 planned trials have not run" in told and f"{again} " in told) is (state == "interrupted")
+    assert ("mode=settle" in told) is (state == "finished") and status == (1 if state == "interrupted" else 0)
