@@ -68,6 +68,10 @@ class Values(dict[str, Any]):
             return self[name]
         raise AttributeError(f"{name!r} is not one of {', '.join(self)}")
 
+    def __missing__(self, name: str) -> Any:
+        """Raise KeyError with the existing names."""
+        raise KeyError(f"{name!r} is not one of {', '.join(self)}")
+
 
 @dataclass(frozen=True)
 class NotebookPlot:
@@ -180,19 +184,14 @@ class SweepResults:
     def summary(self) -> pd.DataFrame:
         """One row per cell (trials that differ only by seed): the columns of `tables/summary.csv`, the label first.
 
-        The cells with the shortest epochs come first, and those whose `accuracy_verdict` is `worse` last. `_lo` and
-        `_hi` bound 95% intervals. A missing value means not measured. `speedup` is the scaling: the throughput over
+        The cells with the shortest epochs come first, and those without a time last. `_lo` and `_hi` bound 95%
+        intervals. A missing value means not measured. `speedup` is the scaling: the throughput over
         that of the fewest GPUs at the same batch. It and the efficiency are missing unless the timings of the cell and
         its baseline are valid. The speed-up of the answer, over one baseline for all cells, is in `recommendation`.
         """
-        import pandas as pd
-
         from orchestrator.decision.eligibility import speeds_known
 
-        cells = self._table("summary")
-        # The fastest cells are often those that no longer learn.
-        order = pd.DataFrame({"is_worse": cells["accuracy_verdict"] == "worse", "epoch_s": cells["epoch_s"]})
-        cells = cells.loc[order.sort_values(["is_worse", "epoch_s"], kind="stable").index].reset_index(drop=True)
+        cells = self._table("summary").sort_values("epoch_s", kind="stable", ignore_index=True)
         relative = [column for column in cells.columns if column.startswith(("speedup", "efficiency"))]
         return cells.assign(**{column: cells[column].where(speeds_known(cells)) for column in relative})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain, islice
 from statistics import fmean
 from typing import Any
@@ -116,10 +117,16 @@ class InterimResults:
             has_margin = metrics and self._margin < math.inf
             within = f"; its {self.metric.word} is within {self._margin:g} of the best" if has_margin else ""
             yield f"fastest so far: {trial}, {short_number(rate)} {unit}{within}"
-            fewest, *others = ((fastest[gpus][0], gpus_in_words(gpus, on_cpu=self._on_cpu)) for gpus in sorted(fastest))
-            gains = [f"{words} {rate / fewest[0]:.2f}×" for rate, words in others]
+            fewest, *others = sorted(fastest)
+            words = partial(gpus_in_words, on_cpu=self._on_cpu)
+            # The batches may differ, too.
+            size = {gpus: label.partition(" ")[0] for gpus, (_, _, label) in fastest.items()}
+            gains = [
+                f"{words(gpus)} {fastest[gpus][0] / fastest[fewest][0]:.2f}× ({size[gpus]} against {size[fewest]})"
+                for gpus in others
+            ]
             if gains:
-                yield f"speed-up so far over {fewest[1]}: {', '.join(gains)}"
+                yield f"speed-up so far over {words(fewest)}: {', '.join(gains)}"
         yield from self._without_speed()
         if metrics:
             best = max(metrics, key=lambda trial_id: self.metric.sign * metrics[trial_id])

@@ -271,7 +271,7 @@ class Display:
             timed_with = _timed_with(trial)
             rule = self._rules.get(timed_with)
             other = timed_with[:SHOWN_DIGITS] if rule in (None, trial.columns["lr_rule"]) else rule
-            rate = f"as {other}" if timed_with else short_number(figures.get(unit))
+            rate = f"= {other}'s" if timed_with else short_number(figures.get(unit))
             time_s = duration(outcome.wall_s) if outcome.wall_s else ""  # a copy took no time
             end = Text(_PURPOSES.get(trial.purpose, outcome.status))
             if judgement.fault:

@@ -227,7 +227,10 @@ def shown_after(outcomes, height=40, **given):
 def test_the_leader_and_the_speed_up_so_far_come_from_undisturbed_timings():
     two = replace(TRIALS[1], gpus=2.0, device="cuda")
     shown = shown_after([(TRIALS[0], 100.0, VALID), (two, 150.0, VALID), (two, 900.0, DISTURBED)])
-    assert "2 GPUs 1.50×" in shown and "150 samples/s" in shown.partition("fastest so far")[2].splitlines()[0]
+    assert (
+        "2 GPUs 1.50× (2×8 against 1×8)" in shown
+        and "150 samples/s" in shown.partition("fastest so far")[2].splitlines()[0]
+    )
 
 
 def test_a_failed_trial_is_no_best():
@@ -301,7 +304,7 @@ def test_the_time_left_is_the_plans_at_the_pace_so_far():
     assert (unknown.left_s(0.0, []), settling.left_s(0.0, [])) == (None, 5)
 
 
-@pytest.mark.parametrize(("rule", "told"), [("linear", "as linear"), ("none", f"as {TRIALS[1].trial_id[:8]}")])
+@pytest.mark.parametrize(("rule", "told"), [("linear", "= linear's"), ("none", f"= {TRIALS[1].trial_id[:8]}'s")])
 def test_a_trial_with_the_timing_of_another_one_says_so(rule, told):
     trial = TRIALS[0].with_settings(timed_with=TRIALS[1].trial_id)
     other = replace(TRIALS[1], lr=replace(TRIALS[1].lr, rule=rule))
