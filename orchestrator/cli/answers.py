@@ -16,9 +16,11 @@ from pkgutil import resolve_name
 from orchestrator.cli.recorded_arguments import continued, is_folder
 from orchestrator.config.commands import program
 from orchestrator.config.compose import Composition, initialised
+from orchestrator.config.hydra_private import flags_parser
 from orchestrator.config.key_checks import value_errors
 from orchestrator.config.overrides import key_of, rewritten, with_command, with_search_path
-from orchestrator.config.schema import value_at
+from orchestrator.config.schema import SCHEMA, value_at
+from orchestrator.config.search_path import PRIMARY, with_primary
 from orchestrator.config.suggestions import SCRIPTS, instead_of_word, suggested_in, with_known_choices
 from sweeps.errors import ConfigError
 from sweeps.rerun_selection import is_label
@@ -35,6 +37,9 @@ _SUBMITS = re.compile(
     r"|qsub(?!.* (-sync y|-W ?block=true)(?!\S)))(?!\S)"
 )
 """A command that only submits a job, and does not wait for its end."""
+
+
+_NAMES_A_SWEEP = re.compile(r"\+*sweep(=|\.axes\b.*(device|global)_batch_size)")
 
 
 def check_words(overrides: Sequence[str]) -> None:
@@ -54,13 +59,16 @@ def check_command(own: Sequence[str], flags: Namespace, words: Sequence[str]) ->
 
     `own` are the words before `--`, and `flags` the same as parsed; `words` are those of the command.
     """
-    has_sweep = any(word.startswith("sweep") for word in own)
+    # The axes alone describe a sweep if they have a side of the batch; `-cn` may choose one.
+    has_sweep = bool(flags.config_name) or any(map(_NAMES_A_SWEEP.match, own))
     overrides: list[str] = flags.overrides
     reason = "choose what to compare before --, and pass it by the script's own options"
     may_do = has_sweep or "mode=init" in own or any(word[:1] == "-" for word in own)
-    if not words and (words := _without_dashes(own, flags.overrides)):
+    if not words and not {"mode=init", "init"} & {*own} and (words := _without_dashes(own, overrides)):
         # Options of the command are no overrides.
-        overrides = [word for word in overrides if word in own and word not in words]
+        start = next(place for place, override in enumerate(overrides) if override in words)
+        behind = [word for word in overrides[start:] if word in own and word not in words]
+        overrides = [*overrides[:start], *behind]
         may_do, reason = False, "a command stands behind --"
     if is_submission := _SUBMITS.match(" ".join(words)) is not None:
         may_do, reason = False, f"{words[0]} ends before the training begins: write the command of the training itself"
@@ -84,20 +92,27 @@ def check_command(own: Sequence[str], flags: Namespace, words: Sequence[str]) ->
         kept += with_known_choices(modes)
         with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
         words = list(map(with_known_names, words))
-    with initialised():
+    primary = (flags.config_name or PRIMARY, flags.config_dir if flags.config_name else None)
+    with with_primary(*primary), initialised():
         if is_submission or not any("{" in word for word in words):
             varied = resolve_name("trainables.command.options:varied")
             words = varied(words, has_epochs=_has_epochs([*sweep, *kept]))
+        arguments = rewritten(with_command([*sweep, *kept, "--", *words]))
         try:
-            line, _ = command_line(Composition(rewritten(with_command([*sweep, *kept, "--", *words]))).arguments)
+            Composition(arguments)
         except CompositionError as error:
             errors += error.errors
-            line, _ = command_line(rewritten(error.corrected))
+            arguments = rewritten(error.corrected)
+        if "mode=launch" in arguments and "launch.target" not in map(key_of, arguments):
+            arguments = [*arguments, "launch.target=slurm"]  # as for sbatch
+        line, _ = command_line(arguments)
         if not is_submission:
             try:  # what the line does not mend
-                checked(composed(rewritten(with_command(shlex.split(line.removeprefix(program()))))))
+                typed = flags_parser().parse_intermixed_args(with_command(shlex.split(line.removeprefix(program()))))
+                checked(composed(rewritten(with_search_path(typed.overrides, typed.config_dir))))
             except ConfigError as error:
                 errors += [message for message in error.errors if not message.startswith("write ")]
+    line = line.replace(program(), f"{program()} -m", 1) if flags.multirun else line
     raise ConfigError([*dict.fromkeys(errors), f"{reason}: {line}"])
 
 
@@ -118,13 +133,19 @@ def _has_epochs(overrides: Sequence[str]) -> bool:
 
 def _without_dashes(own: Sequence[str], overrides: Sequence[str]) -> list[str]:
     """Return the words of a command that no `--` precedes: `python train.py --lr 0.1`, `train.py`; empty if none is."""
-    words = [word for word in own if "=" not in word]
-    scripts = [word for word in words if word.endswith(SCRIPTS) and word in overrides]
-    # The value of a flag of ours, as in `-cd conf`, begins no command.
-    begins = [word for word in words if word in overrides and (shutil.which(word) or _SUBMITS.match(word))]
+    words = [word for word in own if "=" not in word and word in overrides and not is_folder(word)]
+    scripts = [word for word in words if word.endswith(SCRIPTS)]
+    # The value of a flag of ours, as in `-cd conf`, begins no command, nor does a mode: there is an `/sbin/init`.
+    begins = [word for word in words if word not in SCHEMA["mode"].words and _begins_command(word)]
     if not scripts or "trainable.argv" in map(key_of, own):
         return []
     script = own.index(scripts[0])
     start = own.index(begins[0]) if begins and own.index(begins[0]) < script else script
     interpreter = [] if start < script else ["bash" if scripts[0].endswith(".sh") else "python"]
     return [*interpreter, *(word for word in own[start:] if "=" not in word or word.startswith("-"))]
+
+
+def _begins_command(word: str) -> bool:
+    # A launcher may be missing here, where jobs are only submitted.
+    is_launcher: bool = resolve_name("trainables.command.options:is_launcher")(word)
+    return is_launcher or shutil.which(word) is not None or _SUBMITS.match(word) is not None

@@ -67,6 +67,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         flags = flags_parser().parse_intermixed_args(without_dashes(own)[0])
         check_words(flags.overrides)
+        if errors := list(_flag_errors(flags)):
+            raise ConfigError(errors)
         with given_in(flags.overrides):
             check_command(own, flags, arguments[len(own) + 1 :])
         arguments, options = without_dashes(with_command(arguments))
@@ -102,8 +104,6 @@ def _completed(arguments: Sequence[str]) -> int:
 def _answer(arguments: Sequence[str], results: Results | None) -> int:
     """Carry out a command line in Hydra's grammar; `results` are those that it asks about, if they were read."""
     flags = flags_parser().parse_intermixed_args(list(arguments))
-    if errors := list(_flag_errors(flags)):
-        raise ConfigError(errors)
     overrides = with_search_path(flags.overrides, flags.config_dir)
     with with_primary(flags.config_name or PRIMARY, flags.config_dir if flags.config_name else None), initialised():
         if flags.help or flags.hydra_help or flags.cfg or flags.shell_completion or flags.info is not None:

@@ -28,7 +28,7 @@ from orchestrator.config.key_checks import (
 from orchestrator.config.overrides import FROM_PROGRAM, key_of, rewritten, script_name, with_command
 from orchestrator.config.request import JSON, READING, RUNNING, Metric, Request
 from orchestrator.config.schema import IDENTIFYING, OWN_SECTIONS, SCHEMA, may_be_axis, trainable_part, value_at
-from orchestrator.config.search_path import shipped_dirs
+from orchestrator.config.search_path import primary_arguments, shipped_dirs
 from orchestrator.config.settings import ReportSection
 from orchestrator.config.suggestions import explained, with_known_choices
 from orchestrator.config.trial_setup import device_of
@@ -92,7 +92,7 @@ def command_line(overrides: Sequence[str]) -> tuple[str, bool]:
         lines = [line.removeprefix("write ") for line in error.errors if line.startswith(f"write {program()}")]
         if lines:
             return lines[-1], True
-    return shell_command(overrides), False
+    return shell_command([*primary_arguments(), *overrides]), False
 
 
 def checked(composition: Composition) -> CheckedSweep:

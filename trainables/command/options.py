@@ -58,6 +58,12 @@ def varied(words: Sequence[str], *, has_epochs: bool) -> list[str]:
     return [*varied, options[0], "{epochs}"] if has_epochs and options and not is_given else varied
 
 
+def is_launcher(word: str) -> bool:
+    """Return whether a word starts trainings: Python, or a program that does so for each GPU."""
+    name = PurePath(word).name
+    return name in (*_LAUNCHERS, "deepspeed") or re.fullmatch(r"python[\d.]*", name) is not None
+
+
 def with_gpus(words: Sequence[str]) -> list[str]:
     """Return a command's words with the number of GPUs for its launcher, which is torchrun if it has none.
 

@@ -376,19 +376,51 @@ def test_a_submission_is_refused_with_a_line_that_works(own, folder, capsys):
         ("-cd . train.py mode=plan", ["-cd", "."], "python train.py"),
         ("gpus=1,2 train.py", ["sweep.axes.gpus=[1,2]"], "python train.py"),
         ("sbatch job.sh", ["mode=launch", "launch.target=slurm"], "torchrun --nproc_per_node={gpus} train.py"),
+        ("-cd . -cn mine train.py", ["--config-name=mine"], "python train.py"),
+        ("-m train.py", ["-m"], "python train.py"),
+        ("sweep.name=mine train.py", ["sweep=batch_scaling", "sweep.name=mine"], "python train.py"),
+        ("sweep.exclude=[{gpus:2}] train.py", ["sweep=batch_scaling"], "python train.py"),
+        ("sweep.axes.gpus=[1,2] train.py", ["sweep=batch_scaling", "sweep.axes.gpus=[1,2]"], "python train.py"),
+        ("sweep.axes.device_batch_size=[8] train.py", ["sweep.axes.device_batch_size=[8]"], "python train.py"),
+        ("mode=launch train.py", ["mode=launch", "launch.target=slurm"], "python train.py"),
+        ("--budget.epochs=3 python train.py --bs 8", ["budget.epochs=3"], "python train.py --bs {device_batch_size}"),
     ],
 )
-def test_a_command_without_dashes_is_told_with_them(typed, own, command, folder, capsys):
+def test_a_command_without_dashes_is_told_with_them(typed, own, command, folder, monkeypatch, capsys):
     (folder / "train.py").touch()
+    (folder / "mine.yaml").write_text("defaults: [config, override sweep: batch_scaling, _self_]\n")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without torchrun, as where jobs are only submitted
     assert main(typed.split()) == 2
-    words = shlex.split(capsys.readouterr().err.splitlines()[-1].partition("python -m orchestrator ")[2])
+    *told, line = capsys.readouterr().err.splitlines()
+    assert all("sweep.axes.gpus=[1,2]" in other for other in told)
+    words = shlex.split(line.partition("python -m orchestrator ")[2])
     place = words.index("--")
     assert {*own} <= {*words[:place]} and " ".join(words[place + 1 :]).startswith(command)
-    assert main([*words[:1], "mode=plan", *words[1:]]) == 0
+    assert main(["mode=plan", *words]) == 0
 
 
-@pytest.mark.parametrize("flags", ["-cd train.py", "trainable.argv=train.py", "mode=list"])
+@pytest.mark.parametrize(
+    ("typed", "command"), [("launch train.py", "python"), ("accelerate launch train.py", "accelerate")]
+)
+def test_modes_begin_no_command(typed, command, folder, capsys):
+    (folder / "train.py").touch()
+    assert main(typed.split()) == 2
+    assert f" -- {command} " in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "-cd train.py",
+        "trainable.argv=train.py",
+        "mode=list",
+        "mode=init train.py",
+        "init train.py",
+        "mode=report results/a.py",
+    ],
+)
 def test_files_of_other_settings_are_no_command(flags, folder, capsys):
+    (folder / "results" / "a.py").mkdir(parents=True)
     main(flags.split())
     assert "stands behind" not in capsys.readouterr().err
 
