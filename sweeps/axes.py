@@ -97,6 +97,22 @@ def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[M
             yield f"{problem}; {instead} leaves the entry out"
 
 
+def valid_part(axes: Axes, zipped: Sequence[Sequence[str]]) -> tuple[Axes, Sequence[Sequence[str]]]:
+    """Return what can still be checked of axes with errors: finite values, once, and as many of those in a group."""
+    finite = {axis: [value for value in values if not is_not_finite(value)] for axis, values in axes.items()}
+    groups: list[list[str]] = []
+    for group in zipped:
+        seen = set(itertools.chain(*groups))
+        groups.append([axis for axis in dict.fromkeys(group) if finite.get(axis) and axis not in seen])
+    shortest = {axis: min(len(finite[other]) for other in group) for group in groups for axis in group}
+    valid = {
+        axis: values[: shortest[axis]] if axis in shortest else distinct(values)
+        for axis, values in finite.items()
+        if values
+    }
+    return valid, [group for group in groups if group]
+
+
 def distinct(values: Sequence[Any]) -> list[Any]:
     """Return the values without repeats, in order; they need not be hashable."""
     return list(values) if _differ(values) else [v for index, v in enumerate(values) if v not in values[:index]]

@@ -104,8 +104,8 @@ class Target:
         target = (config.get("report") or {}).get("target")
         return None if target is None else Target(**target)
 
-    def seconds(self, epochs: Iterable[tuple[float, float | None]]) -> float | None:
-        """Return the training time up to the first epoch that reaches the target; None if no epoch does.
+    def reached(self, epochs: Iterable[tuple[float, float | None]]) -> dict[str, float]:
+        """Return the time and the epochs up to the end of the first epoch that reaches the target; {} if none does.
 
         Each epoch is given as its training time in seconds and the metric at its end, None if it was not measured.
         """
@@ -115,5 +115,5 @@ class Target:
             if metric is None:
                 continue
             if metric >= self.value if self.higher_is_better else metric <= self.value:
-                return math.fsum(spent)
-        return None
+                return {"time_to_target_s": math.fsum(spent), "epochs_to_target": len(spent)}
+        return {}

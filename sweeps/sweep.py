@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sweeps.axes import Axes, Point, axes_errors, distinct, grid_size, is_not_finite, is_number, is_whole, points
+from sweeps.axes import Axes, Point, axes_errors, grid_size, is_number, is_whole, points, valid_part
 from sweeps.errors import ConfigError, collected
 from sweeps.identity import digest, without
 from sweeps.layout import ONE_PROCESS, OWN_RANKS, Gang, Layout, layout_of, least_nodes
@@ -132,11 +132,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
         )
     axes, zipped, exclude = sweep.axes, sweep.zip, sweep.exclude
     if errors:  # there is no grid, but the valid values can still be checked
-        finite = {axis: [value for value in values if not is_not_finite(value)] for axis, values in axes.items()}
-        zipped = [group for group in zipped if len({len(finite.get(axis, ())) for axis in group}) == 1]
-        together = {axis for group in zipped for axis in group}
-        axes = {axis: values if axis in together else distinct(values) for axis, values in finite.items() if values}
-        zipped = [group for group in zipped if axes.keys() >= {*group}]
+        axes, zipped = valid_part(axes, zipped)
     if (count := grid_size(axes, zipped)) > MOST_TRIALS:
         product = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
         errors.append(f"{count:,} combinations ({product}) are more than the {MOST_TRIALS:,} trials of a sweep")

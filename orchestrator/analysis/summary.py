@@ -304,8 +304,8 @@ def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float 
     """Add OF_TARGET.
 
     The expected time assumes restarts until a seed reaches the target: `to_target_s`.
-    `statistical_efficiency` is `speedup_to_target / speedup`: the baseline's samples to the target over the cell's,
-    start-up included. Energy and cost use the expected time.
+    `statistical_efficiency` is `speedup_to_target / speedup`: the baseline's samples to the target over the cell's.
+    Energy and cost use the expected time.
     """
     cells["time_to_target_expected_s"] = to_target_s(ok).groupby(ok["cell_id"]).mean().reindex(cells.index)
     cells["statistical_efficiency"] = cells["speedup_to_target"] / cells["speedup"]

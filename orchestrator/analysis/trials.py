@@ -139,7 +139,7 @@ _ONLY_OF_TRIALS = frozenset(
         *("slowest_rank", "workers", "busy_gpus", "micro_batch_size", "noise_scale", "gain"),
         *("val_samples", "test_samples", "flops_per_sample", "matrix_flops_per_s", "reserved_memory_gb"),
         *("device_memory_gb", "cpu_util", "sm_clock_mhz", "temperature_c", "foreign_cpu", "foreign_gpu_processes"),
-        *("idle_gpu_processes", "throttled_periods", "swapped_pages"),
+        *("idle_gpu_processes", "throttled_periods", "swapped_pages", "epochs_to_target"),
     )
 )
 """Numbers of telemetry and of the shipped trainables that are no columns of the summary."""

@@ -215,7 +215,7 @@ class ReportSection:
     text, and where no trial reports an accuracy; else val_accuracy. Well-known names tell which direction is better;
     {name: confidence, better: higher} (or lower) tells it for any other name"""
     target: float | None = key(None, Number(null=True))
-    """a value of the metric: time_to_target_s is the training time until it is first reached"""
+    """a value of the metric: time_to_target_s is the time of training, at the steady rate, until it is first reached"""
     margin: float = key(0.01, Number(above=0))
     """how much worse than the baseline's the metric may be, in the metric's unit"""
     price_per_gpu_hour: float | None = key(None, Number(at_least=0, null=True))

@@ -66,6 +66,7 @@ def _of_all_cells(contenders: Contenders, alternatives: Alternatives, answer: Se
     return Recommendation(
         terms=terms,
         measure=contenders.measure.name,
+        is_to_target=not contenders.measure.why,
         tokens=terms.budget.get("tokens") if has_batches else None,
         common_baseline_id=contenders.id_of(contenders.baseline),
         poor_reference_cell_id=contenders.id_of(contenders.poor_reference),

@@ -216,6 +216,8 @@ class Recommendation:
     """The criteria that it is made by."""
     measure: str = ""
     """The measured objective: `time to the target (validation accuracy 0.97)`; empty without an objective."""
+    is_to_target: bool = False
+    """Whether its time is that to `report.target`."""
     tokens: float | None = None
     """The budget of a trial in tokens, if several batches were compared: longer trainings allow larger ones."""
     cell_id: str | None = None
@@ -284,11 +286,6 @@ class Recommendation:
     def cell(self, cell_id: str | None) -> Cell | None:
         """Return the discussed cell with this id; None if there is none."""
         return next((cell for cell in self.shortlist if cell.cell_id == cell_id), None)
-
-    @property
-    def is_to_target(self) -> bool:
-        """True if times are those to `report.target`."""
-        return "to the target" in self.measure
 
     @property
     def chosen(self) -> Cell | None:

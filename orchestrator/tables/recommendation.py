@@ -104,6 +104,7 @@ def in_sentences(recommendation: Recommendation) -> RecommendationText:
     lead_values = {
         "call": calls(recommendation).get(recommendation.cell_id),
         "safe": safe,
+        "is_to_target": recommendation.is_to_target,
         "tied": len(equal_rivals(recommendation)) + 1 if recommendation.verdict == TIED else 0,
         "sure": _sure(recommendation),
         "holds": recommendation.p_within_margin >= SAFE or recommendation.verdict == CLEAR,

@@ -157,8 +157,7 @@ class CommandMetrics:
         # An epoch's time and its metric belong together only if each epoch has both.
         if len(epochs_s) != len(values):
             return {}
-        seconds = self.target.seconds(zip(epochs_s, values, strict=True))
-        return {} if seconds is None else {"time_to_target_s": seconds}
+        return self.target.reached(zip(epochs_s, values, strict=True))
 
     @property
     def _samples_per_step(self) -> float | None:

@@ -189,9 +189,9 @@ class SupervisedTrial:
         context = self._context
         figures = Timing(self.loop, self.settings).figures(self._laps, self._epochs, self._replicas.count)
         if self._target:
-            seconds = self._target.seconds((lap.seconds, lap.validation.get(self._target.metric)) for lap in self._laps)
-            if seconds is not None:
-                figures["time_to_target_s"] = seconds
+            figures |= self._target.reached(
+                (lap.seconds, lap.validation.get(self._target.metric)) for lap in self._laps
+            )
         context.summarize(figures)
         if speed := figures.get("samples_per_s"):
             context.summarize(

@@ -51,13 +51,13 @@ EPOCHS = [(5.0, 0.2), (1.0, None), (1.0, 0.8), (1.0, 0.7)]
 
 
 @pytest.mark.parametrize(
-    ("value", "higher_is_better", "seconds"),
-    [(0.8, True, 7.0), (0.1, True, 5.0), (0.9, True, None), (0.7, False, 5.0), (0.1, False, None)],
+    ("value", "higher_is_better", "figures"),
+    [(0.8, True, [7.0, 3]), (0.1, True, [5.0, 1]), (0.9, True, []), (0.7, False, [5.0, 1]), (0.1, False, [])],
 )
-def test_seconds_count_up_to_the_first_epoch_that_reaches_the_target(value, higher_is_better, seconds):
+def test_time_and_epochs_count_up_to_the_first_that_reaches_the_target(value, higher_is_better, figures):
     target = Target(metric="any", value=value, higher_is_better=higher_is_better)
-    assert target.seconds(EPOCHS) == seconds
-    assert target.seconds([]) is None
+    assert list(target.reached(EPOCHS).values()) == figures
+    assert target.reached([]) == {}
 
 
 def test_target_is_read_from_the_config_of_a_trial():

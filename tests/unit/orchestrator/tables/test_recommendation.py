@@ -113,6 +113,7 @@ def test_golden_rare_sentences(golden):
         "call": USE,
         "holds": True,
         "safe": None,
+        "is_to_target": False,
         "tied": 0,
         "sure": "",
         "gain": Figure(value=1.5, unit="1"),
