@@ -17,8 +17,8 @@ from pathlib import Path
 from orchestrator.config.commands import command, shell_word
 from orchestrator.config.compose import Composition, initialised
 from orchestrator.config.hydra_private import flags_parser
-from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, with_search_path
-from orchestrator.config.request import READING
+from orchestrator.config.overrides import FROM_PROGRAM, key_of, literal, rewritten, with_search_path
+from orchestrator.config.request import READING, RUNNING
 from orchestrator.config.schema import GROUPS, SCHEMA, value_at
 from orchestrator.config.search_path import PRIMARY, with_primary
 from orchestrator.config.synonyms import synonym_of
@@ -85,8 +85,17 @@ def with_recorded(arguments: Sequence[str]) -> Completed:
     overrides = flags_parser().parse_intermixed_args(list(arguments)).overrides
     words = [override for override in overrides if "=" not in override and override[:1] not in ("~", "+")]
     others = [override for override in overrides if override not in words and key_of(override) != "mode"]
+    errors: Sequence[str] = ()
+    if words and not chooses_config:
+        from orchestrator.config.composition_errors import CompositionError  # imported here so that --help stays quick
+
+        try:
+            with initialised():
+                Composition(rewritten(others))
+        except CompositionError as error:
+            errors, others = error.errors, error.corrected
     if words and (line := _folders_meant(given.get("mode", ""), words, others, chooses_config=chooses_config)):
-        raise ConfigError([f"{' '.join(words)!r} is not KEY=VALUE: write {line}"])
+        raise ConfigError([*errors, f"{' '.join(words)!r} is not KEY=VALUE: write {line}"])
     # The value of a setting, or of a choice, may be the name of results as well.
     unknown = [key for key in given if key not in SCHEMA and re.split(r"\W", key)[0] not in ("", *_CHOSEN)]
     named = [(key, given[key]) for key in unknown if _has_results(_folder_of(given[key]))]
@@ -131,7 +140,7 @@ def _folders_meant(mode: str, words: Sequence[str], others: Sequence[str], *, ch
         mode = name if name in SCHEMA["mode"].words else synonym_of("mode", name)
         if not (folders and all(map(_has_results, map(_folder_of, folders)))):
             return ""
-    if mode in SCHEMA["mode"].words and mode not in READING and not chooses_config:
+    if mode in (*RUNNING, "plan", "forecast") and not chooses_config:
         return command_again(_folder_of(folders[0]), [f"mode={mode}", *others])
     if mode not in READING or (chooses_config and mode != "compare"):
         return ""

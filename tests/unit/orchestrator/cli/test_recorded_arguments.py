@@ -114,6 +114,22 @@ def test_folders_without_keys_have_the_line_that_reads_them(words, tmp_path, mon
     assert all(setting in line for setting in re.findall(r"\S+=false", words))
 
 
+def test_settings_beside_a_folder_are_explained_and_corrected(folder, capsys):
+    write_results(folder / "results" / "a", "sweep=batch_scaling")
+    for words, corrected in (("report a margin=0.05", "report.margin=0.05"), ("plan a epochs=3", "budget.epochs=3")):
+        assert main(words.split()) == 2
+        explained, line = capsys.readouterr().err.splitlines()
+        assert words.split()[-1] in explained and corrected in line.split()
+        assert main(shlex.split(line.partition(": write ")[2].removeprefix("python -m orchestrator "))) == 0
+
+
+@pytest.mark.parametrize("mode", ["init", "launch"])
+def test_modes_that_need_more_than_a_folder_have_no_line_with_it(mode, folder, capsys):
+    write_results(folder / "results" / "a", "sweep=batch_scaling")
+    assert main([f"mode={mode}", "a"]) == 2
+    assert "results_dir=" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words", ["train.py --resume last.pt", "train.py --resume kept", "mytool inspect", "tool show"]
 )
