@@ -77,7 +77,8 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
     tools = [vega.ZOOM, vega.picked("gpus")]
     layers = [
         *(_margin_band(place["y"], baseline, baseline - metric.sign * margin) if baseline == baseline else ()),
-        *(vega.interval(axis, coloured, where=has_interval) for axis in ("x", "y")),
+        *vega.interval("x", coloured, where=has_interval),
+        *vega.interval("y", coloured, where=has_interval),
         vega.mark("line", place, where="datum.on_front", interpolate="step-after", color=vega.GREY),
         {**vega.mark("point", points, where=is_drawn, size=70, filled=True), "params": tools},
         vega.mark("point", place, where="datum.role === 'chosen'", size=300, strokeWidth=2, color=vega.GREY),

@@ -123,11 +123,35 @@ GREY = "#888a8a"
 """The colour of guides, visible on white and on black."""
 
 
-def interval(axis: str, encoding: Mapping[str, Any], *, where: str, **look: Any) -> dict[str, Any]:
-    """Return a layer with the intervals of a field, its ends being `<field>_lo` and `<field>_hi`."""
-    field = encoding[axis]["field"]
+def interval(axis: str, encoding: Mapping[str, Any], *, where: str, **look: Any) -> list[dict[str, Any]]:
+    """Return layers with the intervals of a field, its ends being `<field>_lo` and `<field>_hi`.
+
+    An interval that goes beyond the axis has an arrow at its end.
+    """
+    field, scale = encoding[axis]["field"], encoding[axis]["scale"]
     ends = {axis: {**encoding[axis], "field": f"{field}_lo"}, f"{axis}2": {"field": f"{field}_hi"}}
-    return mark("rule", {**encoding, **ends}, where=f"{where} && isValid(datum.{field}_lo)", opacity=0.35, **look)
+    rule = mark("rule", {**encoding, **ends}, where=f"{where} && isValid(datum.{field}_lo)", opacity=0.35, **look)
+    if not scale.get("domain"):
+        return [rule]
+    least, most = scale["domain"]
+    beyond = [
+        (least, f"datum.{field}_lo < {least:.6g}", {"x": "triangle-left", "y": "triangle-down"}[axis]),
+        (most, f"datum.{field}_hi > {most:.6g}", {"x": "triangle-right", "y": "triangle-up"}[axis]),
+    ]
+    place = {channel: code for channel, code in encoding.items() if channel != "shape"}
+    return [rule] + [
+        mark(
+            "point",
+            {**place, axis: {"datum": end, "type": "quantitative", "scale": scale}},
+            where=f"{where} && isValid(datum.{field}_lo) && {is_beyond}",
+            shape=shape,
+            size=35,
+            filled=True,
+            opacity=0.6,
+            clip=False,
+        )
+        for end, is_beyond, shape in beyond
+    ]
 
 
 def band(encoding: Mapping[str, Any], *, where: str) -> dict[str, Any]:
@@ -189,13 +213,13 @@ def lines_in_panels(x: Spec, y: Spec, colour: Spec, panel: str) -> Spec:
 
 
 def bars(label: str, value: str, title: str, *, colour: Mapping[str, Any] | None = None, percent: bool = False) -> Spec:
-    """Return a chart with one horizontal bar for each label, in the order of the rows' `order`."""
+    """Return a chart with one horizontal bar for each label, the largest first, or in parts by `order` of the rows."""
     encoding = {
         "y": {
             "field": label,
             "type": "nominal",
             "title": None,
-            "sort": {"field": "order", "op": "min"},
+            "sort": {"field": "order", "op": "min"} if colour else {"field": value, "op": "max", "order": "descending"},
         },
         "x": {
             **quantity(value, title, **({"domain": [0, 1]} if percent else {})),

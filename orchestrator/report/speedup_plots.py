@@ -54,7 +54,9 @@ def speedup(cells: pd.DataFrame, rows: Sequence[Row]) -> list[Plot]:
     is_one_step = known["gpus"].nunique() <= 2
     layers = _one_step(known) if is_one_step else _several_steps(known)
     if len({row["panel"] for row in rows if row["compared"] and not math.isnan(row["speedup"])}) == 1:
-        spec: Spec = {"transform": _ONE_RATE, "width": 400, "height": 220, "layer": layers}
+        # So low that its axis is on the first screen.
+        height: Any = {"step": min(34, 200 // known["device_batch_size"].nunique())} if is_one_step else 180
+        spec: Spec = {"transform": _ONE_RATE, "width": 400, "height": height, "layer": layers}
         return [replace(plot, spec=spec, remarks=one_process(cells))]
     lines = {"transform": [*_ONE_RATE, *_MOST_LINES], "width": 560, "height": {"step": 24}}
     combined = replace(plot, name="combinations", spec={**lines, "layer": _combinations(known)})
@@ -124,7 +126,7 @@ def _points(place: Spec, look: Spec) -> list[Spec]:
     return [
         vega.mark("rule", {"x": {"datum": 1}}, opacity=0.5),
         vega.mark("rule", {"x": {**place["x"], "field": "ideal"}}, where=_DRAWN, strokeDash=[5, 4], color=vega.GREY),
-        vega.interval("x", {**place, **look}, where=_DRAWN, strokeWidth=3),
+        *vega.interval("x", {**place, **look}, where=_DRAWN, strokeWidth=3),
         vega.mark("point", {**place, **look, **shown}, where=_DRAWN, size=70, filled=True, opacity=1),
     ]
 
@@ -194,7 +196,8 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     plot = Plot(
         name="why_not_linear",
         title="Where scaling is lost",
-        about=f"The share of ideal scaling that cells with several {gpus} keep, and where the rest goes.",
+        about=f"The share of ideal scaling that cells with several {gpus} keep, and where the rest goes. Cells with the"
+        " same batch and values share a bar.",
         absent="" if len(known) else f"No cell with several {gpus} has valid timings and a breakdown of its steps.",
     )
     if plot.absent:
@@ -206,6 +209,13 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     room = "max(0, 1 - datum.efficiency) / datum.lost"
     fold = [
         {"filter": "isValid(datum.lost_rest) && datum.speed_known"},
+        # Rules may share a timing.
+        {
+            "window": [{"op": "row_number", "as": "place_in_bar"}],
+            "sort": [{"field": "rate_rank"}, {"field": "order"}],
+            "groupby": ["gpus", "fixed_batch", *_KEPT],
+        },
+        {"filter": "datum.place_in_bar === 1"},
         {"window": [{"op": "dense_rank", "as": "bar_rank"}], "sort": [{"field": "order"}]},
         {"filter": f"datum.bar_rank <= {vega.MOST_BARS}"},
         {"fold": list(_KEPT), "as": ["column", "share"]},
@@ -218,8 +228,9 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     ]
     colour = {"field": "part", "type": "nominal", "title": None, "scale": {"domain": list(_KEPT.values())}}
     remarks = []
-    if len(known) > vega.MOST_BARS:
-        remarks.append(f"{vega.MOST_BARS} of {len(known)} cells are drawn: the filters choose others.")
+    n_bars = len(known.drop_duplicates(["gpus", "device_batch_size", *_KEPT]))
+    if n_bars > vega.MOST_BARS:
+        remarks.append(f"{vega.MOST_BARS} of {n_bars} bars are drawn: the filters choose others.")
     if (known[list(LOST)] < -0.02).any(axis=None):
         remarks.append(
             "Parts that took less time than in the baseline are negative and not drawn, and the other losses are scaled"

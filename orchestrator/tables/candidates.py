@@ -100,7 +100,7 @@ class Candidates:
     roles: Sequence[str]
     """`use now`, `baseline` and the like, or empty."""
     n_called: int
-    """How many of the first cells are to be run."""
+    """1 if the first cell is to be run now, else 0."""
     heading: str
     """The title of the names."""
     names: Sequence[str]
@@ -126,7 +126,7 @@ class Candidates:
         The likeliest to be the best come first.
         """
         tied: dict[str | None, str] = {
-            rival.cell_id: filled("short_of_choice", rival.why_not)
+            rival.cell_id: f"tied, {filled('short_of_choice', rival.why_not)}"
             for rival in equal_rivals(recommendation)
             if rival.why_not
         }
@@ -163,7 +163,7 @@ def _table(
     return Candidates(
         cells=cells,
         roles=[roles[cell.cell_id] for cell in cells],
-        n_called=len(called),
+        n_called=int(bool(called) and called[0] == next(iter(calls(recommendation)))),
         heading=f"{gpu_word(on_cpu=recommendation.on_cpu, one=True)}×batch rule",
         names=_names(cells, others),
         setups=[_setup(cell, on_cpu=recommendation.on_cpu) for cell in cells],

@@ -140,6 +140,9 @@ def test_cells_that_missed_the_target_are_counted(sweep):
 def test_memory_is_the_largest_over_rules(sweep):
     drawn = texts(memory(sweep[0]), sweep[1])
     assert {"1×32", "8×128"} <= set(drawn) and f"{1.4 + 0.021 * 32:.3g}" in drawn
+    # The largest stands first.
+    batches = [int(text.partition("×")[2]) for text in drawn if "×" in text]
+    assert batches == sorted(batches, reverse=True)
 
 
 def test_without_gpus_charts_name_processes():

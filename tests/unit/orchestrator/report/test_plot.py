@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from orchestrator.report.plot import clipped, doubling, ranked_panels, spanning
+from orchestrator.report.plot import Plot, clipped, doubling, interval, quantity, ranked_panels, spanning, svg
 
 
 def test_few_powers_have_a_tick_each_and_many_have_some():
@@ -30,3 +30,11 @@ def test_the_panel_of_the_first_row_is_first_and_its_likes_follow():
     titles = [f"{row['a']}{row['b']}" for row in rows]
     assert ranked_panels(rows, titles, ["a", "b"], rows[3]) == [3, 1, 2, 0]
     assert ranked_panels(rows, titles, ["a", "b"], None) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("lo", "hi", "arrows"), [(0.2, 0.8, 0), (0.2, 1.5, 1), (-1, 1.5, 2), (None, None, 0)])
+@pytest.mark.parametrize("axis", ["x", "y"])
+def test_an_interval_beyond_the_axis_has_an_arrow(axis, lo, hi, arrows):
+    layers = interval(axis, {axis: quantity("v", "value", domain=[0, 1])}, where="true")
+    plot = Plot(name="p", title="p", spec={"layer": layers}, rows=[{"v": 0.5, "v_lo": lo, "v_hi": hi}])
+    assert svg(plot).count('opacity="0.6"') == arrows

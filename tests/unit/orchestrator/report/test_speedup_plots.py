@@ -124,6 +124,20 @@ def test_lost_speedup_is_drawn_and_named():
         assert largest(untimed, demo.NOT_MADE) == "" and why_not_linear(untimed).absent
 
 
+def test_rules_with_the_same_losses_share_a_bar():
+    step = {"step_communication_s": 0.2, "step_compute_s": 0.64}
+    records = [
+        demo.replaced(
+            scaling(gpus, rate=rate * faster, **(step if gpus > 1 else {})), lr_rule=rule, cell_id=f"{gpus}-{rule}"
+        )
+        for gpus, rate in ((1, 1000.0), (2, 1600.0))
+        for rule, faster in (("none", 1.0), ("linear", 1.0), ("sqrt", 0.9 if gpus > 1 else 1.0))
+    ]
+    cells, rows = made(records)
+    drawn = [text for text in texts(why_not_linear(cells), rows) if text.startswith("2×32")]
+    assert len(drawn) == 2 and "2×32 sqrt" in drawn
+
+
 @pytest.mark.parametrize(("invalid", "drawn"), [((2,), {"4×32 none"}), ((4,), {"2×32 none"})])
 def test_losses_of_invalid_timings_are_not_drawn(invalid, drawn):
     step = {"step_communication_s": 0.2, "step_compute_s": 0.64}

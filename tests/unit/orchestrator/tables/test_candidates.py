@@ -126,7 +126,8 @@ def test_what_is_safe_runs_today_and_what_is_better_may_become_the_choice(
     changed = replace(recommendation, verdict=verdict, p_within_margin=p_within, safe_cell_id=safe)
     assert list(calls(changed).items()) == list(expected.items())
     candidates = Candidates.of(changed)
-    assert candidates.n_called == len(expected)
+    # What may become the choice is not marked as one to run.
+    assert candidates.n_called == 1
     assert [cell.cell_id for cell in candidates.cells][: len(expected)] == list(expected)
     is_pair = MAY_BECOME in expected.values()
     lead = in_sentences(changed).lead
@@ -470,9 +471,11 @@ def tied_text(found):
 )
 def test_a_tied_cell_has_the_reason_why_it_is_not_chosen(recommendation, code, values, role):
     found = with_rivals(recommendation, remark(code, **values))
-    assert [(name, why) for name, why in labels(Candidates.tied(found))][1:] == [("2×64 none", role)]
+    assert [(name, why) for name, why in labels(Candidates.tied(found))][1:] == [("2×64 none", f"tied, {role}")]
     told = "" if values.get("why") else f", {role}"
     assert tied_text(found) == f"2×64 none{told}: accuracy holds ≥99% (-0.005)"
+    unsure = replace(found, p_within_margin=0.93, safe_cell_id=found.common_baseline_id)
+    assert (Candidates.tied(found).n_called, Candidates.tied(unsure).n_called) == (1, 0)
     # It has no column beside the choice, which it might contradict.
     assert len(labels(Candidates.of(found))) == 3
     assert Candidates.tied(recommendation) is None and tied_text(recommendation) == ""
