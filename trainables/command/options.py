@@ -25,6 +25,11 @@ _LAUNCHERS = {
     **dict.fromkeys(("mpirun", "mpiexec", "horovodrun"), _MPI),
 }
 """Programs that start a process for each GPU, with the words that tell them how many."""
+_OF_DEEPSPEED = re.compile(r"--(num_gpus|num_nodes|include|exclude)")
+"""Options of DeepSpeed's launcher that choose its GPUs."""
+
+_GPUS = re.compile(r"[1-9]\d*|gpu|auto")  # 0 is an index
+_NUMBER = re.compile(r"\.?\d[\d.eE+-]*")
 
 _QUOTED = re.compile(r"""["'](--?[\w-]+)["']""")
 _HUGGING_FACE = ("--per_device_train_batch_size", "--learning_rate", "--num_train_epochs")
@@ -42,9 +47,12 @@ def varied(words: Sequence[str], *, has_epochs: bool) -> list[str]:
         option, equals, _ = word.partition("=")
         asked, kept = (option, f"{option}=") if equals else (before, "")
         named = [name for name, pattern in _OF_PLACEHOLDERS.items() if pattern.fullmatch(asked)]
-        if launcher in _LAUNCHERS and asked in ("-n", "-np") and len(varied) < 3:
+        # The launcher's options end before its program.
+        of_launcher = not any(is_launcher(one) or one.endswith(".py") for one in varied[1:])
+        if _LAUNCHERS.get(launcher) == _MPI and asked in ("-n", "-np") and of_launcher:
             named = ["gpus"]
-        is_number = re.fullmatch(r"\d[\d.e-]*|gpu|auto", word.removeprefix(kept)) is not None
+        number = _GPUS if named == ["gpus"] else _NUMBER
+        is_number = number.fullmatch(word.removeprefix(kept)) is not None
         varied.append(f"{kept}{{{named[0]}}}" if named and is_number else word)
     varied = with_gpus(varied) if launcher in _LAUNCHERS or launcher == "deepspeed" else varied
     own = _options_in(words)
@@ -69,14 +77,20 @@ def with_gpus(words: Sequence[str]) -> list[str]:
 
     DeepSpeed's launcher takes GPUs from 0 on, which other trials may use.
     """
-    if "{gpus" in " ".join(words):
-        return list(words)
     program, *rest = words
     name = PurePath(program).name
+    if name == "deepspeed":
+        script = next((place for place, word in enumerate(rest) if word.endswith(".py")), len(rest))
+        pairs = zip(["", *rest], rest, strict=False)
+        chooses = [any(map(_OF_DEEPSPEED.fullmatch, (before, word.partition("=")[0]))) for before, word in pairs]
+        kept = [word for place, word in enumerate(rest) if place >= script or not chooses[place]]
+        return ["torchrun", *_LAUNCHERS["torchrun"], *kept]
+    if "{gpus" in " ".join(words):
+        return list(words)
     if name in _LAUNCHERS:
         subcommand = rest[:1] if name == "accelerate" else []
         return [program, *subcommand, *_LAUNCHERS[name], *rest[len(subcommand) :]]
-    is_replaced = name.startswith(("python", "{python}")) or name == "deepspeed"
+    is_replaced = name.startswith(("python", "{python}"))
     return ["torchrun", *_LAUNCHERS["torchrun"], *(rest if is_replaced else words)]
 
 
