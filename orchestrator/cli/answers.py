@@ -11,6 +11,7 @@ import shutil
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pkgutil import resolve_name
 
 from orchestrator.cli.recorded_arguments import continued, is_folder
@@ -37,6 +38,12 @@ _SUBMITS = re.compile(
     r"|qsub(?!.* (-sync y|-W ?block=true)(?!\S)))(?!\S)"
 )
 """A command that only submits a job, and does not wait for its end."""
+
+_OURS = re.compile(rf"(mode=({'|'.join(SCHEMA['mode'].words)})|(results_dir|sweep(\.[\w.]+)?)=.*)")
+"""An override of ours among the words of a command."""
+
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
+"""A variable before a command: a shell sets it, and the trials of this machine inherit it."""
 
 
 _NAMES_A_SWEEP = re.compile(r"\+*sweep(=|\.axes\b.*(device|global)_batch_size)")
@@ -74,12 +81,17 @@ def check_command(own: Sequence[str], flags: Namespace, words: Sequence[str]) ->
         may_do, reason = False, f"{words[0]} ends before the training begins: write the command of the training itself"
     if may_do or not words:
         return
+    ours = [word for word in words if _OURS.fullmatch(word)]
+    own, overrides = [*own, *ours], [*overrides, *ours]
+    variables = list(takewhile(_VARIABLE.match, words))
+    if not (words := [word for word in words[len(variables) :] if word not in ours]):
+        return
     # Imported here so that --help stays quick.
     from orchestrator.cli.sweep_checks import checked, command_line, composed
     from orchestrator.config.composition_errors import CompositionError
 
     errors: list[str] = []
-    sweep = [] if has_sweep else ["sweep=batch_scaling"]
+    sweep = [] if has_sweep or any(map(_NAMES_A_SWEEP.match, ours)) else ["sweep=batch_scaling"]
     kept = [word for word in with_search_path(overrides, flags.config_dir) if key_of(word) != "mode"]
     if is_submission:
         instead = instead_of_word(words[0])
@@ -97,6 +109,8 @@ def check_command(own: Sequence[str], flags: Namespace, words: Sequence[str]) ->
         if is_submission or not any("{" in word for word in words):
             varied = resolve_name("trainables.command.options:varied")
             words = varied(words, has_epochs=_has_epochs([*sweep, *kept]))
+        if "nodes" in map(key_of, kept):
+            words = [word.replace("{gpus}", "{gpus_per_node}") for word in words]
         arguments = rewritten(with_command([*sweep, *kept, "--", *words]))
         try:
             Composition(arguments)
@@ -113,7 +127,7 @@ def check_command(own: Sequence[str], flags: Namespace, words: Sequence[str]) ->
             except ConfigError as error:
                 errors += [message for message in error.errors if not message.startswith("write ")]
     line = line.replace(program(), f"{program()} -m", 1) if flags.multirun else line
-    raise ConfigError([*dict.fromkeys(errors), f"{reason}: {line}"])
+    raise ConfigError([*dict.fromkeys(errors), f"{reason}: {' '.join([*variables, line])}"])
 
 
 def _has_epochs(overrides: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.cli.recorded_arguments import arguments_in, command_again, recorded_arguments
+from orchestrator.cli.recorded_arguments import PLACES, arguments_in, command_again, recorded_arguments
 from orchestrator.config.commands import command, program, shell_command
 from orchestrator.config.compose import Composition
 from orchestrator.config.overrides import key_of, literal, rewritten
@@ -76,10 +76,12 @@ def _name_of_results(name: str, folder: str, errors: Sequence[str], overrides: S
     kept = [word for word in overrides if key_of(word) not in ("sweep", "mode")]
     modes = [word.partition("=")[2] for word in overrides if key_of(word) == "mode"]
     # A wrong mode must not run the sweep.
-    kept += [
-        f"mode={mode if mode in {**MODES, **WITHOUT_SWEEP} else synonym_of('mode', mode) or 'status'}" for mode in modes
-    ]
-    again = command_again(os.path.join(folder, name), kept)
+    meant = [mode if mode in {**MODES, **WITHOUT_SWEEP} else synonym_of("mode", mode) or "status" for mode in modes]
+    place, reads = os.path.join(folder, name), {*meant[-1:]} <= {*READING} and bool(meant)
+    kept = [word for word in kept if not (reads and key_of(word) in PLACES)] + [f"mode={mode}" for mode in meant]
+    again = command_again(place, kept)
+    if again and reads:  # the folder has the rest
+        again = shell_command([*kept, f"results_dir={literal(place)}"])
     return f"'sweep={name}': {name} is the name of results: write {again}" if again else ""
 
 
@@ -136,6 +138,8 @@ def _differs(overrides: Sequence[str], other: str) -> bool:
 def _why_ignored(mode: str, overrides: Sequence[str], place: Path, recorded: Sequence[str]) -> str:
     """Return in one line that a mode ignores these overrides, with what to write instead."""
     shown = _as_words(overrides)
+    if mode == "report" and all(key_of(override).startswith(_OF_THE_GRID) for override in overrides):
+        return f"{shown} has no effect on a report: choose cells in its report.html (Show, above its plots)"
     read_only = f"{shown} has no effect: mode={mode} only reads {place}"
     if not any(_is_ignored(override, "report") for override in overrides):
         return f"{read_only}: write {program()} mode=report results_dir={literal(str(place))} {shown}"

@@ -19,6 +19,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from orchestrator.config.schema import SCHEMA
+from orchestrator.config.synonyms import Synonyms, Typed
 from orchestrator.config.value_notations import seconds_in
 from orchestrator.config.value_types import Described, KeyKind, Number
 from sweeps.errors import ConfigError, UnknownChoice
@@ -122,7 +123,10 @@ def _errors(
             yield f"launch.target={name} needs launch.options.{option}"
     for option, value in options.items():
         if option not in (*target.needs, *target.takes):
-            yield UnknownChoice(f"launch.options of {name}:", option, (*target.needs, *target.takes))
+            # Most are options of sbatch itself.
+            hint = Synonyms.read().action(option, Typed(option, str(value))) if name == "slurm" else ""
+            unknown = UnknownChoice(f"launch.options of {name}:", option, (*target.needs, *target.takes))
+            yield f"launch.options.{option}: {hint}" if hint else unknown
         elif value is not None:
             yield from _OPTIONS.get(option, _LINE).errors(f"launch.options.{option}", value)
     if isinstance(gpu_type, str):

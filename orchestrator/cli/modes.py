@@ -103,7 +103,11 @@ def _forecast(checked: CheckedSweep) -> int:
     text, lacking = forecast_text(plan, checked.request), unanswered(plan)
     if checked.request.settings.format == "table":
         text = f"{headline(plan, checked.config)}\n\n{text}"
-        if counts := sorted({trial.gpus for trial in lacking if trial.trial_id in plan.infeasible}):
+        if lacking and not any(map(can_rehearse, plan.trials)):
+            text += "\n\nonly trainings by this project's own loop are rehearsed; to run one seed of each cell:\n"
+            one_seed = ("mode=", "rerun=", "sweep.axes.seed=")
+            text += command(checked.composition.arguments, ["sweep.axes.seed=[0]"], dropped=one_seed)
+        elif counts := sorted({trial.gpus for trial in lacking if trial.trial_id in plan.infeasible}):
             arguments = checked.composition.arguments
             if all(trial.device == "cpu" and can_rehearse(trial) for trial in plan.trials):
                 text += "\n\nto forecast the cells on a GPU that is not here:\n"

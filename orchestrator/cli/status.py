@@ -55,12 +55,21 @@ def _failure(folder: ResultsFolder, end: TrialRecord) -> dict[str, str]:
 
 
 def logs_of(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each trial whose id the arguments have, with its log; without an id, for those that failed."""
+    """Yield a line for each trial whose id the arguments have, with its log; without an id, for those that failed.
+
+    For `mode=logs` without failed trials, that is the trial that runs or has ended last.
+    """
     given = _given(arguments)
     words = [value or key for key, value in given.items() if key in ("trial", "trial_id", "id") or not value]
     ids = [word for word in words if re.fullmatch(r"[0-9a-f]{4,64}", word)]
+    asks_for_any = not ids and given.get("mode") in ("logs", "log")
     for folder in _folders(given):
-        for end in history_in(folder, may_be_new=True).ends.values():
+        history = history_in(folder, may_be_new=True)
+        if asks_for_any and not any(end.status == Status.FAILED for end in history.ends.values()):
+            started = [trial_id for trial_id, trial in history.trials.items() if trial.running and driver_of(folder)]
+            for trial_id in [*history.ends, *started][-1:]:
+                yield f"{trial_id[:SHOWN_DIGITS]} {'runs' if started else 'ended last'}: {folder.evidence_of(trial_id)}"
+        for end in history.ends.values():
             if end.trial_id.startswith(tuple(ids)) if ids else end.status == Status.FAILED:
                 failure = _failure(folder, end)
                 told = filter(None, (f"{end.trial_id[:SHOWN_DIGITS]} {end.status}", failure["log"], failure["note"]))
@@ -203,7 +212,9 @@ def show_status(status: Mapping[str, Any], console: Console) -> None:
         console.print(f"{status['driver']} runs it; {known}", markup=False, soft_wrap=True)
         return
     cut = counted(status["interrupted"], "trial was", "trials were")
-    console.print("no driver runs" + (f"; {cut} interrupted, the same command continues" if cut else ""))
+    remarks = ["no driver runs", *([f"{cut} interrupted"] if cut else [])]
+    remarks += ["the same command continues"] if cut or status["trials"]["waiting"] else []
+    console.print("; ".join(remarks))
 
 
 def sweeps_in(folder: Path) -> list[dict[str, Any]]:

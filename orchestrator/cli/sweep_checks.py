@@ -68,6 +68,11 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
                 errors = [*(line for line in errors if not line.endswith(ALONE)), *wrong_mode]
         # Without a sweep the rest would only produce consequences of that.
         names_a_sweep = any(override.startswith(("sweep=", "sweep.name=")) for override in error.fitting)
+        # `sbatch nodes=2` means the nodes of the job.
+        if "mode=launch" in error.corrected and "mode=launch" not in overrides:
+            nodes = [override for override in overrides if override.startswith("nodes=")]
+            errors += [f"{one!r} is that of each trial: write launch.{one}" for one in nodes]
+            errors += [] if names_a_sweep else ["choose a sweep: sweep=NAME (mode=list shows them)"]
         if names_a_sweep and error.composed is not None:
             try:
                 checked(Composition(error.fitting, sections, error.composed))

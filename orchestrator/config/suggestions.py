@@ -238,6 +238,9 @@ def _write_choice(key: str, word: str) -> str:
     """Return the line that sets a key to a choice, or to the one that the word is a synonym of; else empty."""
     kind = SCHEMA.get(key)
     choice = word if kind and word in kind.words else synonym_of(key, word)
+    # A folder of results alone names no sweep to forecast.
+    if (key, choice) == ("mode", "forecast") and word != choice and not given("sweep") and _has_run():
+        choice = "report"
     return f"write {key}={choice}{Replacement(f'{key}={choice}').remark}" if choice else ""
 
 
@@ -348,10 +351,14 @@ def _gpus_of_forecast(typed: Typed, config: Surroundings) -> str:
     if gpu_named(typed.value) is not None:
         return f"write forecast.device={typed.value} (from the shapes of its tensors)"
     # Before a trial has run, there is nothing to extrapolate from.
-    folders = (given("results_dir") or "results", given("sweep.name") or given("sweep"))
-    has_run = any(os.path.isfile(os.path.join(*folders[:parts], JOURNAL)) for parts in (1, 2))
     counts = values_in(typed.value.strip("[]"))
-    return f"write 'forecast.gpus=[{counts}]'" if counts[:1].isdigit() and has_run else ""
+    return f"write 'forecast.gpus=[{counts}]'" if counts[:1].isdigit() and _has_run() else ""
+
+
+def _has_run() -> bool:
+    """Return whether the folder that the request names has results."""
+    folders = (given("results_dir") or "results", given("sweep.name") or given("sweep"))
+    return any(os.path.isfile(os.path.join(*folders[:parts], JOURNAL)) for parts in (1, 2))
 
 
 def _mode_as_flag(typed: Typed, config: Surroundings) -> str:

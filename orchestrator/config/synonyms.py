@@ -46,11 +46,13 @@ _given: ContextVar[Mapping[str, str]] = ContextVar("given")
 def given_in(arguments: Iterable[str]) -> Iterator[None]:
     """Context in which the places of the tables are filled with the values of these arguments."""
     parts = [argument.lstrip("+-").partition("=") for argument in arguments]
-    # A word may be a folder of results.
+    typed = {key: value for key, is_key, value in parts if is_key}
+    # A word may be a folder of results; so may the value of results_dir, unless a sweep has a folder in it.
     words = [word for word, is_key, _ in parts if not is_key]
-    folders = [os.path.split(word) for word in words if os.path.isfile(os.path.join(word, JOURNAL))]
-    of_folder = {"results_dir": folders[0][0], "sweep.name": folders[0][1]} if folders else {}
-    before = _given.set(of_folder | {key: value for key, _, value in parts if re.fullmatch(r"[\w./+:-]+", value)})
+    words += [typed.get("results_dir", "")] if typed.keys().isdisjoint(("sweep", "sweep.name")) else []
+    folders = [os.path.split(word.rstrip("/")) for word in words if os.path.isfile(os.path.join(word, JOURNAL))]
+    of_folder = {"results_dir": folders[0][0] or ".", "sweep.name": folders[0][1]} if folders else {}
+    before = _given.set({key: value for key, value in typed.items() if re.fullmatch(r"[\w./+:-]+", value)} | of_folder)
     try:
         yield
     finally:
@@ -287,10 +289,9 @@ def _values_of_axis(name: str, value: str) -> str:
     """Return the values of a standard axis under the name that the user has typed: `max_gpus`, `seeds`."""
     if not value.isdecimal():
         return value
-    if name.startswith("max_"):
-        return f"<={value}"
-    is_count = name.endswith(("seeds", "repeats")) and 0 < int(value) <= _MOST_SEEDS
-    return ",".join(map(str, range(int(value)))) if is_count else value
+    if name.endswith(("seeds", "repeats")) and 0 < int(value) <= _MOST_SEEDS:
+        return ",".join(map(str, range(int(value))))
+    return f"<={value}" if name.startswith("max_") else value
 
 
 def _value_of(kind: KeyKind | None, value: str) -> str:

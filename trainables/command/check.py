@@ -230,7 +230,11 @@ def _missing_program(settings: CommandSettings) -> Iterator[str]:
     places = os.pathsep.join(filter(None, [beside, os.environ.get("PATH"), str(Path(sys.executable).parent)]))
     if not shutil.which(program, path=places):
         elsewhere = f", nor in {beside}" if beside else ""
-        yield f"trainable.argv: there is no program {program!r}, neither in {file.parent} nor on the PATH{elsewhere}"
+        if re.match(r"[A-Z_]\w*=", program):
+            problem = f"{program} is a variable and no program: write it before the command of the sweep"
+        else:
+            problem = f"there is no program {program!r}, neither in {file.parent} nor on the PATH{elsewhere}"
+        yield f"trainable.argv: {problem}"
     elif beside and program in _LAUNCHERS and not shutil.which(program, path=beside):
         yield (
             f"trainable.argv: {program} is not in {beside}, so the one on the PATH would start another Python: install"

@@ -205,6 +205,8 @@ def test_sbatch_reads_a_folder_with_a_space(tmp_path):
         ("ssh", {"hosts": None}, "launch.target=ssh needs launch.options.hosts"),
         ("skypilot", {"instance": None, "gpu_type": None}, "launch.target=skypilot needs cluster.gpu_type"),
         ("slurm", {"image": "x"}, "unknown launch.options of slurm: 'image'"),
+        ("slurm", {"account": "ml"}, "launch.options.account: sbatch reads it"),
+        ("ssh", {"account": "ml"}, "unknown launch.options of ssh: 'account'"),
         ("slurm", {"memory_gb": -1}, "launch.options.memory_gb must be"),
     ],
 )

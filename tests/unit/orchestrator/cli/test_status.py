@@ -125,6 +125,24 @@ def test_the_log_of_a_failed_trial_is_named(asked, tmp_path, capsys):
     assert str(folder.trial("0123abcd")) in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("is_running", "named"), [(False, "89abcdef ended last"), (True, "aaaabbbb runs")])
+def test_without_failures_the_last_trial_is_named(is_running, named, tmp_path, capsys):
+    folder = ResultsFolder(tmp_path / "one")
+    folder.create()
+    with Journal.open(folder.journal) as journal:
+        journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": {}, "planned": 3})
+        for trial_id in ("4567abcd", "89abcdef"):
+            journal.append(Kind.FINISHED, record_of(2, 0, trial_id=trial_id).to_json())
+        journal.append(Kind.STARTED, {"trial_id": "aaaabbbb", "attempt": 1})
+        asked = ["mode=logs", f"results_dir={folder.root}"]
+        status = main(asked) if is_running else 2
+    told = capsys.readouterr().err if is_running else ""
+    assert is_running or main(asked) == status
+    assert (told or capsys.readouterr().err).startswith(f"{named}: {folder.root}")
+    assert main(["mode=status", f"results_dir={folder.root}"]) == 0
+    assert "the same command continues" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("log", "lines"), [("", ["it printed nothing"]), ("one\ntwo\n", ["2 lines", "one", "two"])])
 @pytest.mark.parametrize("place", ["sweep.name=one", "sweep=one", "trial=0123"])
 def test_the_log_of_a_named_trial_is_shown(log, lines, place, tmp_path, capsys):

@@ -458,3 +458,41 @@ def test_the_line_of_a_command_passes_the_epochs_of_its_budget(own, is_passed, f
     assert main([*own.split(), "mode=plan", "--", "python", "train.py"]) == 2
     words = shlex.split(capsys.readouterr().err.splitlines()[-1].partition("python -m orchestrator ")[2])
     assert ("{epochs}" in words) == is_passed and main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "before", "own", "command"),
+    [
+        ("-- python train.py {epochs} mode=plan", "", ["mode=plan"], "python train.py {epochs} --bs"),
+        ("-- python train.py sweep.axes.seed=[0]", "", ["sweep.axes.seed=[0]"], "python train.py --bs"),
+        ("-- python train.py mode=fast", "", [], "python train.py mode=fast --bs"),
+        ("-- CUDA_VISIBLE_DEVICES=0 python train.py", "CUDA_VISIBLE_DEVICES=0 ", [], "python train.py --bs"),
+        ("gpus=auto nodes=2 -- deepspeed train.py", "", ["nodes=2"], "torchrun --nproc_per_node={gpus_per_node}"),
+    ],
+)
+def test_words_at_the_wrong_side_of_a_command_are_moved(typed, before, own, command, folder, capsys):
+    (folder / "train.py").touch()
+    assert main(typed.split()) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    told, _, line = line.partition("python -m orchestrator ")
+    words = shlex.split(line)
+    place = words.index("--")
+    assert told.endswith(f": {before}") and {*own} <= {*words[:place]}
+    assert " ".join(words[place + 1 :]).startswith(command)
+    if "nodes=2" not in own:
+        modes = [] if "mode=plan" in words else ["mode=plan"]
+        assert main([*words[:place], *modes, *words[place:]]) == 0
+
+
+def test_a_submission_has_all_its_corrections_at_once(capsys):
+    assert main("sbatch nodes=2".split()) == 2
+    told = capsys.readouterr().err
+    assert all(part in told for part in ("mode=launch", "launch.nodes=2", "choose a sweep"))
+
+
+def test_a_command_is_not_forecast_but_run_with_one_seed(folder, capsys):
+    (folder / "train.py").touch()
+    own = ["sweep=batch_scaling", "mode=forecast", "trainable.lr=0.1", "trainable.reference_batch_size=32"]
+    assert main([*own, "--", "python", "train.py", "{device_batch_size}", "{lr}"]) == 1
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("python -m orchestrator "))
+    assert "sweep.axes.seed=[0]" in words and main(["mode=plan", *words]) == 0

@@ -571,6 +571,9 @@ def test_what_hydra_says_is_one_short_line(error):
         (["metric_mode=max"], ["better: higher}'\n"]),
         (["direction=x", "a.b=min"], ["better: higher}' (or lower)\n"]),
         (["mode=clean", "results_dir=/x"], ["rm -r /x/batch_scaling"]),
+        (["settle.max_seeds=4"], ["'sweep.axes.seed=[0,1,2,3]'"]),
+        (["mode=launch", "launch.gpus=4"], ["cluster.gpus_per_node=4"]),
+        (["mode=attach"], ["mode=watch"]),
         (["mode=clean", "study.sweep=abc", "x.results_dir=y"], ["rm -r results/batch_scaling"]),
         (["only=2x32-sqrt"], ["sweep.axes.gpus=[2]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[sqrt]"]),
         (["cost.gpu_hour=3.5"], ["report.price_per_gpu_hour=3.5"]),
@@ -585,6 +588,22 @@ def test_what_the_user_wrote_is_in_the_line_to_type(arguments, parts, capsys):
     assert main(["sweep=batch_scaling", *arguments]) == 2
     told = capsys.readouterr().err
     assert all(part in told for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("mode=delete results_dir=results/kept", "rm -r results/kept,"),
+        ("mode=delete results_dir=results/kept/", "rm -r results/kept,"),
+        ("mode=cost results_dir=results/kept", "write mode=report"),
+        ("mode=cost results_dir=results", "write mode=forecast"),
+    ],
+)
+def test_a_folder_of_results_is_in_the_line_to_type(words, part, folder, capsys):
+    (folder / "results" / "kept").mkdir(parents=True)
+    (folder / "results" / "kept" / "journal.jsonl").touch()
+    assert main(words.split()) == 2
+    assert part in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["loss ({a|b})", "{val|test}", "{x.results_dir|results}", "{results_dir}"])
