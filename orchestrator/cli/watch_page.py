@@ -88,7 +88,8 @@ class WatchedSweep:
         # A trial that runs again is also among the ended ones.
         shown = list(dict.fromkeys([*(trial["trial_id"] for trial in running), *self._with_curve]))[:MOST_CURVES]
         if trial_id in history.trials and trial_id not in shown:
-            shown.append(trial_id)
+            # Each curve has a colour alone.
+            shown = [*shown[: MOST_CURVES - 1], trial_id]
         has_ended = history.missing is not None
         recommendation = recommendation_in(self._folder) if has_ended else {}
         value = {
@@ -100,11 +101,12 @@ class WatchedSweep:
             "running": running,
             "logs": self._logs(trial_id) if trial_id in history.trials else [],
             "folder": str(self._folder.trial(trial_id)) if trial_id in history.trials else "",
+            "leaders": _next(recommendation) if has_ended else self._leaders,
             "report": str(self._folder.page) if has_ended and self._folder.page.is_file() else "",
         }
         answer: dict[str, Any] = self._secrets.value(value)
         curves = {shown_id: self._curve(shown_id) for shown_id in shown}
-        answer |= {"ended": self._ended, "leaders": [] if has_ended else self._leaders, "curves": curves}
+        answer |= {"ended": self._ended, "curves": curves}
         return answer | {"again_s": max(EVERY_S, (time.thread_time() - began_s) / SHARE)}
 
     def _read(self) -> None:
@@ -196,6 +198,13 @@ class WatchedSweep:
             }
             for name, figures in readings.items()
         ]
+
+
+def _next(recommendation: Mapping[str, Any]) -> list[str]:
+    """Return the line with the command that settles the verdict in the content of `recommendation.json`, if any."""
+    undecided = recommendation.get("undecided")
+    commands = undecided.get("commands") if isinstance(undecided, Mapping) else None
+    return [f"Next: {command}" for command in commands[:1]] if isinstance(commands, list) else []
 
 
 def _facts(record: TrialRecord) -> str:

@@ -201,6 +201,9 @@ def test_a_dead_and_a_finished_sweep_are_shown(results_folder):
         assert told["state"]["state"] == "finished"
         assert told["answer"] == {"verdict": "clear", "sentence": "Use it."}
         assert (told["leaders"], told["report"]) == ([], "")
+        more = {"verdict": "tied", "undecided": {"commands": ["settle", "second"]}}
+        results_folder.table("recommendation.json").write_text(json.dumps(more))
+        assert value(server)["leaders"] == ["Next: settle"]
         results_folder.page.touch()
         assert value(server)["report"] == str(results_folder.page)
 
@@ -215,3 +218,15 @@ def test_the_page_asks_so_seldom_that_answers_take_a_small_share(server, monkeyp
 def test_watch_without_results_is_refused(tmp_path, capsys):
     assert main(["mode=watch", "sweep=batch_scaling", f"results_dir={tmp_path}"]) == 2
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_a_chosen_trial_replaces_the_oldest_curve(results_folder):
+    with Journal.open(results_folder.journal) as journal, served(results_folder.root) as server:
+        write_sweep(journal, results_folder)
+        for number in range(watch_page.MOST_CURVES):
+            write_end(journal, results_folder, record_of(8, number, trial_id=f"more-{number}").to_json())
+        told = value(server)["curves"]
+        chosen = next(row["trial_id"] for row in value(server)["ended"] if row["trial_id"] not in told)
+        with_chosen = value(server, chosen)["curves"]
+    assert len(told) == len(with_chosen) == watch_page.MOST_CURVES
+    assert set(with_chosen) - set(told) == {chosen} and RUNNING in with_chosen
