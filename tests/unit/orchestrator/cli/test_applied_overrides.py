@@ -57,3 +57,10 @@ def test_settings_of_a_report_are_refused_where_nothing_uses_them(mode, folder, 
     _, write, command = line.partition(": write python -m orchestrator ")
     assert bool(write) == (mode == "status")
     assert not write or main([*shlex.split(command), "report.html=false"]) == 0
+
+
+def test_the_name_of_results_has_the_short_line_of_a_mode_that_reads(folder, capsys):
+    write_results(folder / "results" / "kept", "sweep=batch_scaling", *GRID)
+    assert main(["sweep=kept", "mode=status"]) == 2
+    line = capsys.readouterr().err.strip().partition("python -m orchestrator ")[2]
+    assert line == "mode=status results_dir=results/kept" and main(line.split()) == 0
