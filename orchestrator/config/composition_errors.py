@@ -129,13 +129,18 @@ class CompositionError(ConfigError):
         """Set these keys in the config, and explain those that do not fit to what was there `before` any was set."""
         self.composed = config.copy()
         fitting: list[str] = []
+        errors: dict[str, Exception] = {}
         for override in overrides:
             # Hydra looks up the key before it sets it, so that a wrong key changes nothing.
             try:
                 apply_override(override, self.composed)
                 fitting.append(override)
             except WRONG as error:
-                self._unfit[override] = WrongOverride(override=override, error=error, config=before).explanation()
+                errors[override] = error
+        # A cell's label is explained by the axes of the whole command line.
+        before.take_axes(self.composed)
+        for override, problem in errors.items():
+            self._unfit[override] = WrongOverride(override=override, error=problem, config=before).explanation()
         try:
             resolved(self.composed)
         except WRONG as error:
@@ -159,7 +164,13 @@ class _Composed(Surroundings):
         self.keys = [key for key in dotted_keys(values) if not is_named(key, unread)]
         self.groups = groups.names
         self.names = [*self.keys, *groups.names]
-        self.axes = dict(flat(values["sweep"]["axes"]))
+        self.take_axes(config)
+
+    def take_axes(self, config: DictConfig) -> None:
+        """Take the axes from another config, if it has any."""
+        axes = value_at(cast(dict[str, Any], OmegaConf.to_container(config)), "sweep.axes")
+        if isinstance(axes, Mapping):
+            self.axes = dict(flat(axes))
 
     def options(self, group: str) -> Sequence[str]:
         """Return the choices in a group, also in one inside a folder; none for any other key."""

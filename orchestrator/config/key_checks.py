@@ -19,7 +19,7 @@ from orchestrator.config.schema import (
     value_at,
 )
 from orchestrator.config.settings import AXES
-from orchestrator.config.suggestions import explained, instead_of_section, left_out
+from orchestrator.config.suggestions import as_baseline, explained, instead_of_section, left_out
 from orchestrator.config.value_notations import values_in
 from orchestrator.config.value_types import FLAG, KeyKind, Number, Structure, is_mapping
 from sweeps.axes import Axes, flat, is_not_finite, is_number, is_whole
@@ -42,6 +42,10 @@ def text_errors(choices: Mapping[str, str], similar: Mapping[str, list[str]] | N
         yield f"{group} is not {choice!r}: a file chooses it by defaults: [override /{group}: {chosen}]"
 
 
+_CELLS = {"sweep.exclude": left_out, "sweep.baseline": as_baseline}
+"""Functions that explain a label in place of cells, by key."""
+
+
 def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for every value that should be a section or a list and is not; the rest cannot be read then."""
     for section, keys in SECTIONS.items():
@@ -56,8 +60,8 @@ def structure_errors(config: Mapping[str, Any]) -> Iterator[str]:
         if not isinstance(kind, Structure) or not _is_in_section(config, key):
             continue
         for line in _errors(kind, key, value_at(config, key)):
-            axes: Any = value_at(config, "sweep.axes") if key == "sweep.exclude" else None
-            instead = left_out(str(value_at(config, key)), dict(flat(axes))) if is_mapping(axes) else ""
+            axes: Any = value_at(config, "sweep.axes") if key in _CELLS else None
+            instead = _CELLS[key](str(value_at(config, key)), dict(flat(axes))) if is_mapping(axes) else ""
             yield f"{line}: {instead}" if instead else line
     yield from name_errors(config)
 

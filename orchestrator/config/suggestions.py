@@ -33,7 +33,7 @@ from orchestrator.config.synonyms import (
     synonym_of,
 )
 from orchestrator.config.value_notations import is_money, seconds_in, values_in
-from orchestrator.config.value_types import Number, OneOf, as_cell
+from orchestrator.config.value_types import Number, OneOf
 from orchestrator.store.results_folder import JOURNAL
 from sweeps.errors import UnknownChoice, close_to
 from sweeps.gpus import gpu_named
@@ -161,10 +161,12 @@ def no_choice(group: str, value: str, options: Sequence[str]) -> str:
 def left_out(text: str, axes: Mapping[str, Any], axis: str = "") -> str:
     """Return the line that leaves out values of an axis: `sqrt`, `lr_rule=sqrt` or `{lr_rule: sqrt}`; else empty."""
     if is_label(text):
-        text = ",".join(f"{name}:{value}" for name, value in label_axes(text).items())
+        text = ",".join(f"{name}:{value}" for name, value in _cell_of(text, axes).items())
     values = re.sub(r"""['"\[\] ]""", "", text).strip("{}")
     names = re.findall(r"([\w.]+):", values)
     if len(names) > 1 and {*names} <= {*axes}:  # one combination: `{gpus: 2, lr_rule: sqrt}`
+        if wrong := _no_cell(dict(re.findall(r"([\w.]+):([^,]+)", values)), axes):
+            return wrong
         return f"write 'sweep.exclude=[{{{values.replace(':', ': ').replace(',', ', ')}}}]'"
     if named := re.fullmatch(r"([\w.]+)[:=](.+)", values):
         axis, values = named[1], named[2]
@@ -172,6 +174,30 @@ def left_out(text: str, axes: Mapping[str, Any], axis: str = "") -> str:
     excluded = f"[{values}]" if "," in values else values
     lines = [f"'sweep.exclude=[{{{name}: {excluded}}}]'" for name in having if axis in ("", name)]
     return f"write {' or '.join(lines)}" if lines else ""
+
+
+def as_baseline(text: str, axes: Mapping[str, Any]) -> str:
+    """Return the line that makes the cell with this label the baseline, or why no cell has it; empty if it is none."""
+    cell = _cell_of(text, axes)
+    values = ", ".join(f"{axis}: {value}" for axis, value in cell.items())
+    return _no_cell(cell, axes) or (f"write 'sweep.baseline={{{values}}}'" if cell else "")
+
+
+def _cell_of(label: str, axes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values in a cell's label by the sweep's axes, of which one may be the global batch."""
+    cell = label_axes(label)
+    gpus, batch = cell.get("gpus", ""), cell.get("device_batch_size", "")
+    if axes.get("global_batch_size") is None or not (gpus.isdigit() and batch.isdigit()):
+        return cell
+    whole = {"gpus": gpus, "global_batch_size": str(int(gpus) * int(batch))}
+    return whole | {axis: value for axis, value in cell.items() if axis not in ("gpus", "device_batch_size")}
+
+
+def _no_cell(cell: Mapping[str, str], axes: Mapping[str, Any]) -> str:
+    """Return the values of the axis on which no cell has this value; empty if there may be such a cell."""
+    listed = _listed(axes)
+    wrong = (UnknownChoice(axis, value, listed[axis]) for axis, value in cell.items() if axis in listed)
+    return first(line for line in wrong if line.value not in listed[line.key])
 
 
 def elsewhere(key: str, value: str, names: Collection[str]) -> str:
@@ -294,15 +320,14 @@ def _metric_of_command(typed: Typed, config: Surroundings) -> str:
 def _cells_kept(typed: Typed, config: Surroundings) -> str:
     if typed.last not in _KEEPS:
         return ""
-    values = dict(re.findall(r"([\w.]+): *([^,{}]+)", typed.value)) or label_axes(typed.value)
+    values = dict(re.findall(r"([\w.]+): *([^,{}]+)", typed.value)) or _cell_of(typed.value, config.axes)
     values = values or {name: typed.value for name, listed in _listed(config.axes).items() if typed.value in listed}
     lines = [copyable(f"sweep.axes.{axis}", value) for axis, value in values.items()]
     return f"write {' '.join(lines)}" if lines else ""
 
 
 def _baseline(typed: Typed, config: Surroundings) -> str:
-    axes = label_axes(typed.value) if typed.last == "baseline" else {}
-    return f"write {as_cell('sweep.baseline', axes)}" if axes else ""
+    return as_baseline(typed.value, config.axes) if typed.last == "baseline" else ""
 
 
 def _cells_left_out(typed: Typed, config: Surroundings) -> str:

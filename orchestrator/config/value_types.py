@@ -10,7 +10,6 @@ from typing import Any
 from orchestrator.config.value_notations import READERS
 from sweeps.axes import is_number, is_whole
 from sweeps.errors import UnknownChoice
-from sweeps.rerun_selection import label_axes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,16 +127,9 @@ class Structure(Described):
     """A list or a section: as long as it is something else, nothing below it can be read."""
 
     def errors(self, key: str, value: Any) -> Iterator[str]:
-        """Yield a line if the value is something else; a single item may be meant as a list, and a label as a cell."""
+        """Yield a line if the value is something else; a single item may be meant as a list."""
         instead = f": write '{key}=[{value}]'" if is_scalar(value) and self.fits([value]) else ""
-        if isinstance(value, str) and (axes := label_axes(value)) and self.fits(axes):
-            instead = f": write {as_cell(key, axes)}"
         yield from (f"{line}{instead}" for line in super().errors(key, value))
-
-
-def as_cell(key: str, axes: Mapping[str, str]) -> str:
-    """Return an override that sets a key to a cell, quoted for a shell."""
-    return f"'{key}={{{', '.join(f'{axis}: {value}' for axis, value in axes.items())}}}'"
 
 
 @dataclass(frozen=True, kw_only=True)

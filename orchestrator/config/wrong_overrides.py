@@ -17,6 +17,7 @@ from orchestrator.config.suggestions import (
     FILES_OF_CONFIGS,
     MOST_LISTED,
     SCRIPTS,
+    as_baseline,
     elsewhere,
     first,
     instead_of_key,
@@ -136,7 +137,8 @@ def _values_in_other_notation(wrong: WrongOverride) -> str:
 def _unreadable(wrong: WrongOverride) -> str:
     key, value = wrong.typed.key, wrong.typed.value
     if key in ("rerun", "sweep.baseline") and not value.startswith(("[", "{")):  # with a cell's label, `2×32 sqrt`
-        return f"{wrong.override!r}: {next(SCHEMA[key].errors(key, value), '')}"
+        instead = as_baseline(value, wrong.config.axes) if key == "sweep.baseline" else ""
+        return f"{wrong.override!r}: {next(SCHEMA[key].errors(key, value), '')}{instead and f': {instead}'}"
     if key not in wrong.config.names and label_axes(value) and (instead := instead_of_key(wrong.typed, wrong.config)):
         return f"{wrong.override!r}: there is no key {key!r}: {instead}"  # only=gpus=1,lr_rule=linear
     if is_money(value):  # a lexer knows no sign of a currency

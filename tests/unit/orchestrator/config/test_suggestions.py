@@ -405,6 +405,40 @@ def test_the_line_to_type_ends_the_error(given, line, capsys):
 
 
 @pytest.mark.parametrize(
+    ("side", "label", "cell"),
+    [
+        ("device", "2x64", "{gpus: 2, device_batch_size: 64}"),
+        ("device", "2x64-sqrt", "{gpus: 2, device_batch_size: 64, lr_rule: sqrt}"),
+        ("device", "2x512", "unknown device_batch_size '512'; valid: 64, 128"),
+        ("device", "8x64", "unknown gpus '8'; valid: 1, 2"),
+        ("global", "2x64", "{gpus: 2, global_batch_size: 128}"),
+        ("global", "2x128", "unknown global_batch_size '256'; valid: 64, 128"),
+    ],
+)
+@pytest.mark.parametrize("key", ["exclude", "baseline", "sweep.exclude", "sweep.baseline"])
+def test_a_label_stands_for_a_cell_of_this_sweep(key, side, label, cell, capsys):
+    asked = ["sweep=batch_scaling", "trainable=noop", "mode=plan", "sweep.axes.gpus=[1,2]"]
+    asked += [f"sweep.axes.{side}_batch_size=[64,128]"]
+    assert main([*asked, f"{key}={label}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    if cell.startswith("unknown"):
+        assert line.endswith(f": {cell}")
+        return
+    (written,) = shlex.split(line.partition(": write ")[2])
+    assert cell in written and main([*asked, written]) == 0
+
+
+def test_only_cells_are_named_by_labels(capsys):
+    asked = ["sweep=batch_scaling", "trainable=noop", "mode=plan"]
+    assert main([*asked, "cluster.labels=2x64"]) == 2
+    assert "gpus" not in capsys.readouterr().err
+    asked += ["sweep.axes.global_batch_size=[128,256]"]
+    assert main([*asked, "only=2x64"]) == 2
+    written = shlex.split(capsys.readouterr().err.partition(": write ")[2])
+    assert main([*asked, *written]) == 0
+
+
+@pytest.mark.parametrize(
     ("words", "names"),
     [
         ("$lr ${seed} %gpus% {{lr_rule}} <epochs>", ["lr", "seed", "gpus", "lr_rule", "epochs"]),
