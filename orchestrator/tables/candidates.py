@@ -309,8 +309,7 @@ def _lines(recommendation: Recommendation, cells: Sequence[Cell]) -> Iterator[Li
             note=f"or within {numbers.percent(TIE)}%",
             short_note=f"±{numbers.percent(TIE)}%",
             texts=[_chance(cell.p_best) for cell in cells],
-            # The reason why a choice is not CLEAR refers to it.
-            rank=1 if recommendation.verdict in (TIED, UNDECIDED) else 2,
+            rank=2,
         )
     if not recommendation.on_cpu:
         yield _amount("cost", recommendation, cells)
