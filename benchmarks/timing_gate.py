@@ -37,8 +37,7 @@ from orchestrator.telemetry.columns import figures
 from orchestrator.telemetry.foreign_load import Census, Owners, census, family
 from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from orchestrator.telemetry.sources import WINDOW
-from orchestrator.telemetry.timing_gate import FOREIGN_CPU
-from orchestrator.telemetry.timing_gate import disturbed as disturbances_of
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, disturbances
 from tests.unit.orchestrator.records import record_of
 from tests.unit.trainables.ranks import request
 from trainables.command.training import train as command
@@ -259,7 +258,7 @@ class Bench:
 def judged(windows: list[dict[str, Any]]) -> list[str]:
     """Return the gate's first reason against each window, treated as trials of one device."""
     records = [record_of(trial_id=str(number), metrics=window["metrics"]) for number, window in enumerate(windows)]
-    reasons = disturbances_of(records)
+    reasons = disturbances(records)
     return ["; ".join(reasons[record.trial_id]) for record in records]
 
 

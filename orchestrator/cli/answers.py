@@ -11,6 +11,7 @@ import shutil
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import takewhile
 from pkgutil import resolve_name
 
@@ -45,7 +46,6 @@ _OURS = re.compile(rf"(mode=({'|'.join(SCHEMA['mode'].words)})|(results_dir|swee
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*=")
 """A variable before a command: a shell sets it, and the trials of this machine inherit it."""
 
-
 _NAMES_A_SWEEP = re.compile(r"\+*sweep(=|\.axes\b.*(device|global)_batch_size)")
 
 
@@ -61,14 +61,45 @@ def check_words(overrides: Sequence[str]) -> None:
             raise ConfigError(lines)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Typed:
+    """A command line whose command needs another line: its parts, and why."""
+
+    words: Sequence[str]
+    """The command."""
+    variables: Sequence[str]
+    """What stands before it for a shell: `CUDA_VISIBLE_DEVICES=0`."""
+    overrides: Sequence[str]
+    has_sweep: bool
+    is_submission: bool
+    """Whether the command only submits a job."""
+    reason: str
+
+
 def check_command(own: Sequence[str], flags: Namespace, words: Sequence[str]) -> None:
     """Raise ConfigError with the line to type if a command is not behind `--`, has no sweep, or only submits a job.
 
     `own` are the words before `--`, and `flags` the same as parsed; `words` are those of the command.
     """
+    typed = _taken_apart(own, flags, words)
+    if typed is None:
+        return
+    # Imported here so that --help stays quick.
+    from orchestrator.cli.sweep_checks import command_line
+
+    with with_primary(flags.config_name or PRIMARY, flags.config_dir if flags.config_name else None), initialised():
+        arguments, errors = _completed(typed, flags)
+        line, _ = command_line(arguments)
+        errors += [] if typed.is_submission else _errors_left(line)
+    line = line.replace(program(), f"{program()} -m", 1) if flags.multirun else line
+    raise ConfigError([*dict.fromkeys(errors), f"{typed.reason}: {' '.join([*typed.variables, line])}"])
+
+
+def _taken_apart(own: Sequence[str], flags: Namespace, words: Sequence[str]) -> _Typed | None:
+    """Return the parts of a command line that needs another one; None if it may do as it is."""
+    overrides: list[str] = flags.overrides
     # The axes alone describe a sweep if they have a side of the batch; `-cn` may choose one.
     has_sweep = bool(flags.config_name) or any(map(_NAMES_A_SWEEP.match, own))
-    overrides: list[str] = flags.overrides
     reason = "choose what to compare before --, and pass it by the script's own options"
     may_do = has_sweep or "mode=init" in own or any(word[:1] == "-" for word in own)
     if not words and not {"mode=init", "init"} & {*own} and (words := _without_dashes(own, overrides)):
@@ -79,55 +110,63 @@ def check_command(own: Sequence[str], flags: Namespace, words: Sequence[str]) ->
         may_do, reason = False, "a command stands behind --"
     if is_submission := _SUBMITS.match(" ".join(words)) is not None:
         may_do, reason = False, f"{words[0]} ends before the training begins: write the command of the training itself"
-    if may_do or not words:
-        return
-    ours = [word for word in words if _OURS.fullmatch(word)]
-    own, overrides = [*own, *ours], [*overrides, *ours]
     variables = list(takewhile(_VARIABLE.match, words))
-    if not (words := [word for word in words[len(variables) :] if word not in ours]):
-        return
-    # Imported here so that --help stays quick.
-    from orchestrator.cli.sweep_checks import checked, command_line, composed
+    ours = [word for word in words if _OURS.fullmatch(word)]
+    command = [word for word in words[len(variables) :] if word not in ours]
+    if may_do or not command:
+        return None
+    return _Typed(
+        words=command,
+        variables=variables,
+        overrides=[*overrides, *ours],
+        has_sweep=has_sweep or any(map(_NAMES_A_SWEEP.match, ours)),
+        is_submission=is_submission,
+        reason=reason,
+    )
+
+
+def _completed(typed: _Typed, flags: Namespace) -> tuple[Sequence[str], list[str]]:
+    """Return the arguments of the line to type, and the errors of those that were typed."""
     from orchestrator.config.composition_errors import CompositionError
 
     errors: list[str] = []
-    sweep = [] if has_sweep or any(map(_NAMES_A_SWEEP.match, ours)) else ["sweep=batch_scaling"]
-    kept = [word for word in with_search_path(overrides, flags.config_dir) if key_of(word) != "mode"]
-    if is_submission:
-        instead = instead_of_word(words[0])
+    kept = [] if typed.has_sweep else ["sweep=batch_scaling"]
+    kept += [word for word in with_search_path(typed.overrides, flags.config_dir) if key_of(word) != "mode"]
+    if typed.is_submission:
+        instead = instead_of_word(typed.words[0])
         kept += suggested_in(instead)
         errors += [] if suggested_in(instead) else [instead]
-        words = ["torchrun", "--nproc_per_node={gpus}", "train.py"]
+        words: Sequence[str] = ["torchrun", "--nproc_per_node={gpus}", "train.py"]
     else:
-        modes = [word for word in own if key_of(word) == "mode"]
+        modes = [word for word in typed.overrides if key_of(word) == "mode"]
         errors += [line for word in modes for line in value_errors({"mode": word.partition("=")[2]}, ["mode"])]
         kept += with_known_choices(modes)
-        with_known_names = resolve_name("trainables.command.placeholders:with_known_names")
-        words = list(map(with_known_names, words))
-    primary = (flags.config_name or PRIMARY, flags.config_dir if flags.config_name else None)
-    with with_primary(*primary), initialised():
-        if is_submission or not any("{" in word for word in words):
-            varied = resolve_name("trainables.command.options:varied")
-            words = varied(words, has_epochs=_has_epochs([*sweep, *kept]))
-        if "nodes" in map(key_of, kept):
-            words = [word.replace("{gpus}", "{gpus_per_node}") for word in words]
-        arguments = rewritten(with_command([*sweep, *kept, "--", *words]))
-        try:
-            Composition(arguments)
-        except CompositionError as error:
-            errors += error.errors
-            arguments = rewritten(error.corrected)
-        if "mode=launch" in arguments and "launch.target" not in map(key_of, arguments):
-            arguments = [*arguments, "launch.target=slurm"]  # as for sbatch
-        line, _ = command_line(arguments)
-        if not is_submission:
-            try:  # what the line does not mend
-                typed = flags_parser().parse_intermixed_args(with_command(shlex.split(line.removeprefix(program()))))
-                checked(composed(rewritten(with_search_path(typed.overrides, typed.config_dir))))
-            except ConfigError as error:
-                errors += [message for message in error.errors if not message.startswith("write ")]
-    line = line.replace(program(), f"{program()} -m", 1) if flags.multirun else line
-    raise ConfigError([*dict.fromkeys(errors), f"{reason}: {' '.join([*variables, line])}"])
+        words = list(map(resolve_name("trainables.command.placeholders:with_known_names"), typed.words))
+    if typed.is_submission or not any("{" in word for word in words):
+        words = resolve_name("trainables.command.options:varied")(words, has_epochs=_has_epochs(kept))
+    if "nodes" in map(key_of, kept):
+        words = [word.replace("{gpus}", "{gpus_per_node}") for word in words]
+    arguments = rewritten(with_command([*kept, "--", *words]))
+    try:
+        Composition(arguments)
+    except CompositionError as error:
+        errors += error.errors
+        arguments = rewritten(error.corrected)
+    if "mode=launch" in arguments and "launch.target" not in map(key_of, arguments):
+        arguments = [*arguments, "launch.target=slurm"]  # as for sbatch
+    return arguments, errors
+
+
+def _errors_left(line: str) -> list[str]:
+    """Return the errors that the line to type does not mend."""
+    from orchestrator.cli.sweep_checks import checked, composed
+
+    try:
+        typed = flags_parser().parse_intermixed_args(with_command(shlex.split(line.removeprefix(program()))))
+        checked(composed(rewritten(with_search_path(typed.overrides, typed.config_dir))))
+    except ConfigError as error:
+        return [message for message in error.errors if not message.startswith("write ")]
+    return []
 
 
 def _has_epochs(overrides: Sequence[str]) -> bool:

@@ -179,7 +179,6 @@ def _runner_up(recommendation: Recommendation) -> Iterator[tuple[str, str]]:
     values = {
         **after.values,
         "name": by_rate([cell], chosen),
-        "p_best_of_chosen": recommendation.p_best,
         "holds": "" if math.isnan(cell.p_within_margin) else accuracy_holds(cell, recommendation),
     }
     yield RUNNER_UP, filled("runner_up", values)

@@ -28,6 +28,9 @@ from orchestrator.text.cell_labels import gpu_word, gpus_in_words
 from orchestrator.text.numbers import suited
 from sweeps.status import Status
 
+_MATERIAL = 1.2
+"""How many times as long trainings must be for the step to pay, so that it is told."""
+
 
 def answers(recommendation: Recommendation) -> list[tuple[str, str]]:
     """Return what more GPUs are worth, and whether larger batches are safe, as (label, text)."""
@@ -102,7 +105,8 @@ def _needed(fewer: Cell, cell: Cell | None, gpus: float) -> str:
     train_s, more_train_s = fewer.value("time"), cell.value("time")
     start_s, more_start_s = fewer.value("total_time") - train_s, cell.value("total_time") - more_train_s
     least_s = train_s * (needed * more_start_s - start_s) / (train_s - needed * more_train_s)
-    if not 0 < least_s < math.inf:  # odd times of a damaged journal
+    # Odd times of a damaged journal; or start-ups differ by as much from trial to trial.
+    if not _MATERIAL * train_s < least_s < math.inf:
         return ""
     unit = suited("s", least_s)
     # Two digits, rounded up: a shorter training does not pay.

@@ -114,7 +114,7 @@ def test_a_folder_of_results_alone_is_a_report(start, tmp_path, capsys):
     # A wrong mode does not become that of a run.
     for mode, meant in (("tail", "watch"), ("nonsense", "status")):
         assert main(["sweep=other", f"results_dir={tmp_path}", f"mode={mode}"]) == 2
-        assert f"write python -m orchestrator sweep=lm_scaling mode={meant} " in capsys.readouterr().err
+        assert f"write python -m orchestrator mode={meant} results_dir={tmp_path}/other" in capsys.readouterr().err
     assert main(["mode=report", f"report={tmp_path}/other", "report.html=false", "format=json"]) == 2
     line = f"write mode=report results_dir={tmp_path}/other report.html=false format=json\n"
     assert capsys.readouterr().err.endswith(line)

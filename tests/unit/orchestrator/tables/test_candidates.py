@@ -411,7 +411,7 @@ def test_times_that_include_start_up_have_no_second_line_with_it():
         # 43.3 s and 27.5 s: the gain stays above the cost.
         (10.0, "worth it"),
         # 93.3 s and 77.5 s on twice the GPUs; with 97.7 s of training 157.7 s and 111.5 s: 1.414 times as fast.
-        (60.0, "worth it in trainings ≥ 98 s (33.3 s here)"),
+        (60.0, "costly at 33.3 s, worth it from 98 s of training"),
     ],
 )
 def test_training_alone_decides_what_is_worth_it_and_start_up_says_from_which_length_on(start_up_s, worth):
@@ -553,7 +553,7 @@ def test_a_runner_up_that_ties_says_so(recommendation, why, difference, told):
         shortlist=(chosen, second),
         runner_up=replace(after, values={**after.values, "p_best": 0.82, "why": reason}),
     )
-    assert dict(in_sentences(changed).answers)["Runner-up"] == f"1×64 none: {told}, is best 82%, the choice ≥99%"
+    assert dict(in_sentences(changed).answers)["Runner-up"] == f"1×64 none: {told}, best 82%"
 
 
 def tied_multipliers(factors, *, rule, rate):

@@ -196,15 +196,17 @@ def test_one_of_several_rules_with_the_same_steps_is_repeated_in_the_own_loop():
     assert repeated(COMMAND) == ["none", "linear", "lars"]
 
 
-def test_repetition_trains_only_for_a_time_to_target():
+def test_a_repetition_ends_with_its_window_also_with_a_target():
     settings = {"repetition": {"trainable": {"only_timed": True}}}
     target = {"metric": "val_accuracy", "value": 0.9, "higher_is_better": True}
-    short = trial("t0", "quick", timing="device", trainable=settings)
-    whole = trial("t1", "quick", timing="device", trainable=settings, report={"target": target})
-    repetitions = to_repeat([short, whole], ends(2, 2), (), 1)
-    assert [(again.measures, again.purpose) for again in repetitions] == [("t0", "window"), ("t1", "repetition")]
-    assert all(again.timing == "exclusive" and again.trial_id not in ("t0", "t1") for again in repetitions)
-    assert repetitions[0].config["trainable"]["only_timed"] and repetitions[1].config == whole.config
+    plain = trial("t0", "quick", timing="device", trainable=settings)
+    to_target = trial("t1", "quick", timing="device", trainable=settings, report={"target": target})
+    whole = trial("t2", "quick", timing="device", trainable={})
+    repetitions = to_repeat([plain, to_target, whole], ends(3, 3), (), 1)
+    kinds = [("t0", "window"), ("t1", "window"), ("t2", "repetition")]
+    assert [(again.measures, again.purpose) for again in repetitions] == kinds
+    assert all(again.timing == "exclusive" and again.trial_id not in ("t0", "t1", "t2") for again in repetitions)
+    assert repetitions[1].config["trainable"]["only_timed"] and repetitions[2].config == whole.config
 
 
 HERE = {"device_model": "H200", "torch": "2.6", "host": "a"}
