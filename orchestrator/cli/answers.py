@@ -142,6 +142,8 @@ def _completed(typed: _Typed, flags: Namespace) -> tuple[Sequence[str], list[str
         errors += [line for word in modes for line in value_errors({"mode": word.partition("=")[2]}, ["mode"])]
         kept += with_known_choices(modes)
         words = list(map(resolve_name("trainables.command.placeholders:with_known_names"), typed.words))
+        own = resolve_name("trainables.command.options:rates_in")(typed.words)
+        kept += [rate for rate in own if key_of(rate) not in map(key_of, kept)]
     if typed.is_submission or not any("{" in word for word in words):
         words = resolve_name("trainables.command.options:varied")(words, has_epochs=_has_epochs(kept))
     if "nodes" in map(key_of, kept):

@@ -253,6 +253,8 @@ def command_errors(composition: Composition, errors: Sequence[str]) -> Iterator[
     if not isinstance(words, list) or "trainable.argv" not in map(key_of, arguments):  # of a file
         return
     rates = missing_rates(composition)
+    given = {key_of(rate): rate for rate in pkgutil.resolve_name("trainables.command.options:rates_in")(words)}
+    rates = [given.get(key_of(rate), rate) for rate in rates]
     if is_without_rate := bool(rates) and "{lr}" in str(words):
         added = " ".join(_RATES)
         yield f"the command takes {{lr}}: add the rate and the global batch at which it was tuned, as in {added}"

@@ -66,6 +66,19 @@ def varied(words: Sequence[str], *, has_epochs: bool) -> list[str]:
     return [*varied, options[0], "{epochs}"] if has_epochs and options and not is_given else varied
 
 
+def rates_in(words: Sequence[str]) -> list[str]:
+    """Return the numbers of a command's options for rate and batch, as overrides: the rate is tuned at the batch."""
+    settings = {"lr": "trainable.lr", "device_batch_size": "trainable.reference_batch_size"}
+    rates: dict[str, str] = {}
+    for before, word in zip(["", *words], words, strict=False):
+        option, equals, number = word.partition("=")
+        asked, value = (option, number) if equals else (before, word)
+        for name, setting in settings.items():
+            if _OF_PLACEHOLDERS[name].fullmatch(asked) and _NUMBER.fullmatch(value):
+                rates[name] = f"{setting}={value}"
+    return [rates[name] for name in settings if name in rates]
+
+
 def is_launcher(word: str) -> bool:
     """Return whether a word starts trainings: Python, or a program that does so for each GPU."""
     name = PurePath(word).name

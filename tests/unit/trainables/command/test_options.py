@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.command.options import varied
+from trainables.command.options import rates_in, varied
 
 ADDED = "--bs {device_batch_size} --lr {lr}"
 
@@ -95,3 +95,14 @@ def test_epochs_are_passed_to_scripts_that_are_given_none(tmp_path):
     script.write_text('add_argument("--epochs")')
     for given, has_epochs, count in ((["--epochs=3"], True, 0), (["{epochs}"], True, 1), ([], False, 0), ([], True, 1)):
         assert " ".join(varied(["python", str(script), *given], has_epochs=has_epochs)).count("{epochs}") == count
+
+
+@pytest.mark.parametrize(
+    ("command", "rates"),
+    [
+        ("python t.py -b 64 --lr=5e-4", ["trainable.lr=5e-4", "trainable.reference_batch_size=64"]),
+        ("python t.py --lr {lr} --batch-size x", []),
+    ],
+)
+def test_numbers_of_a_command_are_its_tuned_rate_and_batch(command, rates):
+    assert rates_in(command.split()) == rates
