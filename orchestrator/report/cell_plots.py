@@ -81,7 +81,7 @@ def trade_off(cells: pd.DataFrame, rows: pd.DataFrame, recommendation: Recommend
         *vega.interval("y", coloured, where=has_interval),
         vega.mark("line", place, where="datum.on_front", interpolate="step-after", color=vega.GREY),
         {**vega.mark("point", points, where=is_drawn, size=70, filled=True), "params": tools},
-        vega.mark("point", place, where="datum.role === 'chosen'", size=300, strokeWidth=2, color=vega.GREY),
+        vega.mark("point", place, where="test(/^(use|best)/, datum.role)", size=300, strokeWidth=2, color=vega.GREY),
         *_labels_of_named(place),
     ]
     return replace(plot, spec={"width": 560, "height": 260, "layer": layers})

@@ -21,6 +21,7 @@ from orchestrator.decision.eligibility import speeds_known
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report import plot as vega
 from orchestrator.statistics.intervals import logs, mean_interval
+from orchestrator.tables.candidates import calls
 from orchestrator.text.cell_labels import ALWAYS, Row, cell_label, gpus_in_words, in_order, named, varying
 from sweeps.gpus import cost_of
 from sweeps.lr_rule import SAME_AT_REFERENCE
@@ -183,7 +184,6 @@ def _front(rows: pd.DataFrame, sign: float) -> set[int]:
 
 
 def role_of(row: Row, recommendation: Recommendation) -> str:
-    """Return `chosen` or `baseline` for a cell that the recommendation names so; empty for others."""
-    if row["cell_id"] == recommendation.cell_id:
-        return "chosen"
-    return "baseline" if row["cell_id"] == recommendation.common_baseline_id else ""
+    """Return what the headline calls a cell, as in `use now, baseline`; empty for others."""
+    is_baseline = row["cell_id"] == recommendation.common_baseline_id
+    return ", ".join(filter(None, (calls(recommendation).get(row["cell_id"]), "baseline" if is_baseline else "")))

@@ -126,7 +126,7 @@ function fill(holder) {
   const body = table.createTBody();
   for (const row of shown.slice(0, MOST_ROWS)) {
     const line = body.insertRow();
-    line.classList.toggle("chosen", row[role] === "chosen");
+    line.classList.toggle("chosen", /^(use|best)/.test(row[role]));
     row.forEach((text, column) => {
       const cell = line.insertCell();
       cell.textContent = text;

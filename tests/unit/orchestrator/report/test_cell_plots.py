@@ -55,7 +55,7 @@ def test_rows_have_the_times_of_the_recommendation():
     rows = {row["cell"]: row for row in cell_rows(with_times(cells, trials), recommendation)}
     for setting in recommendation.shortlist:
         assert rows[setting.name]["deciding_s"] == pytest.approx(setting.figures["time"].value)
-    assert rows[recommendation.name]["role"] == "chosen" and rows[recommendation.name]["panel_order"] == 0
+    assert rows[recommendation.name]["role"] == "use now, baseline" and rows[recommendation.name]["panel_order"] == 0
     drawn = texts(trade_off(cells, pd.DataFrame(list(rows.values())), recommendation), list(rows.values()))
     assert recommendation.name in drawn and {"none", "linear", "sqrt"} <= set(drawn)
 

@@ -18,7 +18,7 @@ def test_cells_have_their_probabilities_and_are_shown_by_time():
     rows = {row[0]: dict(zip(titles, row, strict=True)) for row in table["rows"]}
     assert titles[table["by"]] == "time [s]" and not dict(table["columns"])["role"] and dict(table["columns"])[IS_BEST]
     assert recommendation.chosen is not None
-    assert rows[recommendation.name]["role"] == "chosen" and rows[recommendation.baseline.name]["role"] == "baseline"
+    assert rows[recommendation.name]["role"] == "use" and rows[recommendation.baseline.name]["role"] == "baseline"
     assert rows[recommendation.name][IS_BEST] == f"{recommendation.p_best:.0%}"
     assert rows[recommendation.baseline.name]["accuracy holds"] == "≥99%"
     # What all cells share is in the heading of the page.
@@ -31,7 +31,7 @@ def test_a_fast_cell_that_loses_accuracy_is_marked():
     role = [title for title, _ in table["columns"]].index("role")
     assert {row[0]: row[role] for row in table["rows"]} == {
         "1×32 none": "baseline",
-        "2×32 none": "chosen",
+        "2×32 none": "use",
         "4×32 none": "misses the margin",
     }
 
