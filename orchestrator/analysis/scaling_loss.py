@@ -37,8 +37,7 @@ REMEDIES = {
     "lost_data": "waiting for data: a loader per rank, more of its workers, or trainable.input=resident",
     "lost_host": "launching work: a larger batch per device, trainable.cuda_graph=on, or trainable.compile=default",
     "lost_communication": (
-        "exchanging gradients: trainable.exchange=bf16; if the metric holds, a larger batch per device, or more"
-        " grad_accum_steps"
+        "exchanging gradients: a larger batch per device, or more grad_accum_steps, if the metric holds"
     ),
     "lost_imbalance": "waiting for the slowest rank: strategy=ddp_unequal gives each a share by its speed",
     "lost_compute": "slower passes: a larger batch per device, or fewer processes that share cores and memory",
