@@ -156,10 +156,9 @@ class SweepResults:
 
         _, _, below_title = table.read_text(encoding="utf-8").partition("\n")
         # The reader's terminal wraps the lines, so that a command can be copied.
-        console = Console(file=io.StringIO(), width=UNLIMITED, color_system=None)
-        with console.capture() as capture:
-            console.print(RichMarkdown(below_title))
-        return "\n".join(line.rstrip() for line in capture.get().splitlines())
+        plain = io.StringIO()
+        Console(file=plain, width=UNLIMITED, color_system=None).print(RichMarkdown(below_title))
+        return "\n".join(line.rstrip() for line in plain.getvalue().splitlines())
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raise AttributeError with where else the name is, or with the existing names."""

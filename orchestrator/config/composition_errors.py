@@ -53,9 +53,8 @@ class CompositionError(ConfigError):
         self._groups = groups
         self.composed: DictConfig | None = None
         self._unfit: dict[str, str] = {}  # the explanation of each override that does not fit
-        self._stand_ins: dict[
-            str, list[str]
-        ] = {}  # choices in place of wrong ones in the file that an override chooses
+        # Choices in place of wrong ones in the file that an override chooses.
+        self._stand_ins: dict[str, list[str]] = {}
         with suppress(*WRONG):  # the primary config cannot be read, and overrides are not to blame
             self._try(overrides)
         # In the order of the command line, whatever the order in which they were tried.

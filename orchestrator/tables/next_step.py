@@ -42,14 +42,14 @@ class NextStep:
     command: str = ""
     """The line to type, if any."""
     short: str = ""
-    """A command that is too long for its place in words, if it has any."""
+    """Words for a command that is too long for its place; empty if there are none."""
 
 
 def next_step(recommendation: Recommendation, trials: pd.DataFrame) -> NextStep:
     """Return what to do next: settle the verdict, or else extend the axis at whose edge the choice is.
 
-    A sweep that runs, or still has trials to run, has other next steps. Without a metric, no number of seeds settles
-    the verdict.
+    A sweep that runs has no next step, and one with planned trials left has the command that continues it. If the
+    metric is only in the trials' output, it is to be read first: without it, no number of seeds settles the verdict.
     """
     terms = recommendation.terms
     if terms.runs:
@@ -139,9 +139,9 @@ def _beyond(edge: Remark, chosen: Cell, recommendation: Recommendation) -> NextS
     # With more GPUs, a training takes hardly longer.
     time_s = chosen.value("total_time") * chosen.n_ok
     hours = time_s / 3600 * chosen.values["gpus"] * (factor if axis == "gpus" else 1)
-    amounts = (
-        "" if not math.isfinite(time_s) else f"about {_amounts([time_s], [] if on_cpu else [hours], recommendation)}, "
-    )
+    amounts = ""
+    if math.isfinite(time_s):
+        amounts = f"about {_amounts([time_s], [] if on_cpu else [hours], recommendation)}, "
     return NextStep(
         text=f"{amounts}to try {words.get(axis, f'{axis}={value} instead of {before}')}",
         command=command(recommendation.terms.arguments, change),

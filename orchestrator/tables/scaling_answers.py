@@ -28,8 +28,8 @@ from orchestrator.text.cell_labels import gpu_word, gpus_in_words
 from orchestrator.text.numbers import suited
 from sweeps.status import Status
 
-_MATERIAL = 1.2
-"""How many times as long trainings must be for the step to pay, so that it is told."""
+_TOLD_FROM = 1.2
+"""A step that pays in trainings at least so many times as long is called costly; start-ups differ by less."""
 
 
 def answers(recommendation: Recommendation) -> list[tuple[str, str]]:
@@ -86,7 +86,7 @@ def _judgements(step: GpuStep, recommendation: Recommendation, told: set[str]) -
             "of": of,
             "has_start_up": has_start_up,
             # Start-up takes as long with more GPUs, so that the bill may grow by more than the speed.
-            "longer": _needed(fewer, cell, gain * cost) if is_worth and has_start_up and is_dearer else "",
+            "pays_from": _needed(fewer, cell, gain * cost) if is_worth and has_start_up and is_dearer else "",
             "here": suited("s", fewer.value("time")).text(fewer.value("time")),
             **_beside(step, cell, recommendation),
         }
@@ -105,8 +105,8 @@ def _needed(fewer: Cell, cell: Cell | None, gpus: float) -> str:
     train_s, more_train_s = fewer.value("time"), cell.value("time")
     start_s, more_start_s = fewer.value("total_time") - train_s, cell.value("total_time") - more_train_s
     least_s = train_s * (needed * more_start_s - start_s) / (train_s - needed * more_train_s)
-    # Odd times of a damaged journal; or start-ups differ by as much from trial to trial.
-    if not _MATERIAL * train_s < least_s < math.inf:
+    # An infinite time is that of a damaged journal.
+    if not _TOLD_FROM * train_s < least_s < math.inf:
         return ""
     unit = suited("s", least_s)
     # Two digits, rounded up: a shorter training does not pay.
